@@ -48,6 +48,23 @@ def test_killed_gateway_resets_the_stream(make_pair, killed):
         raise AssertionError("the stream ended as if it were complete")
 
 
+@pytest.mark.parametrize("options", [(), ("--mode", "xor64")], ids=["sealed", "xor64"])
+def test_killed_server_is_noticed_although_its_resets_are_lost(pair, options):
+    """By an idle client: a probe is answered by a reset, and so is the attempt to create a subflow instead."""
+    serve, _ = start_gateways(pair, *options, "--require")
+    client = connect_by_socks(pair)
+    assert_echo(client)
+    wait_for("second subflow", lambda: len(report_of(pair, "proxy")["connections"][0]["subflows"]) == 2)
+    with pair.server.packet_rules(output="tcp flags & rst == rst drop"):
+        serve.kill()
+        serve.wait()
+        time.sleep(0.1)
+    began = time.monotonic()
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+    assert time.monotonic() - began < 2
+
+
 def unanswered(host, port):
     """Within this context, connection attempts to a port of a host hang."""
     return host.packet_rules(input=f"tcp dport {port} drop")

@@ -8,15 +8,14 @@ use std::time::Duration;
 use plait_linux::mptcp::{Protocol, stream_socket};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use socket2::{Domain, SockRef, TcpKeepalive};
+use socket2::{Domain, SockRef};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::trace;
 
-/// A dead peer is detected after this long without traffic.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+use crate::keepalive;
 
 /// How long to wait for a full socket to become writable before trying anyway: at first, and at most.
 const WRITE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -34,13 +33,8 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 /// Configures a connection's socket: it resets unless closed in order, sends small writes at once, and detects dead peers.
 pub(crate) fn configure(stream: &TcpStream) -> io::Result<()> {
     reset_on_drop(stream)?;
-    let socket = SockRef::from(stream);
     // MPTCP sockets of older kernels lack some of these; a connection works without them.
-    let optional = [
-        stream.set_nodelay(true),
-        socket.set_keepalive(true),
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE)),
-    ];
+    let optional = [stream.set_nodelay(true), keepalive::enable(stream)];
     for error in optional.into_iter().filter_map(Result::err) {
         trace!("socket option: {error}");
     }

@@ -113,7 +113,10 @@ fn user_space_creates_and_closes_subflows() {
                 assert_eq!(created.interface.as_deref(), Some("a1"));
 
                 manager.subflow_destroy(token, created.local, created.remote).expect("subflow is closed");
-                next(&mut events, |event| (*event == Event::SubflowClosed { token }).then_some(()));
+                next(&mut events, |event| match *event {
+                    Event::SubflowClosed { token: of, by_peer: false, .. } if of == token => Some(()),
+                    _ => None,
+                });
                 let gone = manager
                     .subflow_destroy(token, created.local, created.remote)
                     .expect_err("subflow does not exist");

@@ -247,7 +247,7 @@ impl Enabler {
         };
         let subflows = Arc::clone(&self.subflows);
         self.paths.spawn(async move {
-            let watch = subflows.watch(connection.token, connection.remote);
+            let watch = subflows.watch(connection.token, connection.remote, connection.if_index);
             tokio::select! {
                 error = watch.run(connection.first_flight(), || connection.paths()) => debug!("{remote}: {error}"),
                 () = connection.ended() => {}

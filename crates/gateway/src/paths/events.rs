@@ -24,7 +24,9 @@ pub(super) enum PathEvent {
     Announced { id: u8, address: SocketAddr },
     /// The peer withdrew an address (REMOVE_ADDR).
     Withdrawn { id: u8 },
-    /// Subflows changed.
+    /// A subflow through this interface was closed, `by_peer`: with a reset.
+    Closed { interface: u32, by_peer: bool },
+    /// Subflows may have changed.
     Changed,
 }
 
@@ -56,7 +58,9 @@ impl EventRouter {
                 (token, PathEvent::Announced { id: remote_id, address })
             }
             Event::Removed { token, remote_id } => (token, PathEvent::Withdrawn { id: remote_id }),
-            Event::SubflowClosed { token } => (token, PathEvent::Changed),
+            Event::SubflowClosed { token, if_index, by_peer } => {
+                (token, PathEvent::Closed { interface: if_index, by_peer })
+            }
             Event::Lost => {
                 for subscriber in self.subscribers.values() {
                     let _ = subscriber.try_send(PathEvent::Changed);

@@ -18,6 +18,8 @@ const MAX_ANNOUNCED: usize = 16;
 /// The possible subflows of one connection.
 pub(super) struct Plan {
     initial: SocketAddr,
+    /// The interface of the initial subflow; 0 if it is unknown.
+    initial_interface: u32,
     announced: Vec<(u8, SocketAddr)>,
     attempts: HashMap<u32, Attempts>,
 }
@@ -28,12 +30,15 @@ struct Attempts {
     id: u8,
     delay: Duration,
     due: Instant,
+    /// The peer has reset the last one.
+    rejected: bool,
 }
 
 impl Plan {
-    /// `initial` is the peer's address of the initial subflow.
-    pub(super) fn new(initial: SocketAddr) -> Plan {
-        Plan { initial: canonical(initial), announced: Vec::new(), attempts: HashMap::new() }
+    /// `initial` is the peer's address of the initial subflow, `interface` its interface, or 0.
+    pub(super) fn new(initial: SocketAddr, interface: u32) -> Plan {
+        let initial = canonical(initial);
+        Plan { initial, initial_interface: interface, announced: Vec::new(), attempts: HashMap::new() }
     }
 
     pub(super) fn apply(&mut self, event: PathEvent) {
@@ -47,6 +52,11 @@ impl Plan {
                 }
             }
             PathEvent::Withdrawn { id } => self.announced.retain(|(known, _)| *known != id),
+            PathEvent::Closed { interface, by_peer } => {
+                if let Some(attempts) = self.attempts.get_mut(&interface) {
+                    attempts.rejected = by_peer;
+                }
+            }
             PathEvent::Changed => {}
         }
     }
@@ -88,6 +98,13 @@ impl Plan {
         self.attempts.get(&interface).is_none_or(|attempts| attempts.due <= Instant::now())
     }
 
+    /// Whether the peer has reset the last subflow of every interface, and of the initial one a further attempt: it does not
+    /// know the connection any longer.
+    pub(super) fn is_rejected(&self) -> bool {
+        self.attempts.contains_key(&self.initial_interface)
+            && self.attempts.values().all(|attempts| attempts.rejected)
+    }
+
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.attempts.values().map(|attempts| attempts.due).filter(|due| *due > Instant::now()).min()
     }
@@ -99,7 +116,9 @@ impl Plan {
             id: next_id,
             delay: RETRY_DELAY.0,
             due: Instant::now(),
+            rejected: false,
         });
+        attempts.rejected = false;
         attempts.due = Instant::now() + attempts.delay;
         attempts.delay = (attempts.delay * 2).min(RETRY_DELAY.1);
         attempts.id
@@ -112,7 +131,7 @@ mod tests {
 
     #[test]
     fn announced_address_is_tried_at_once_but_not_forever() {
-        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"));
+        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
         let address = "198.51.100.1:443".parse().expect("an address");
         let mut attempts = 0;
         for _ in 0..100 {
@@ -125,5 +144,22 @@ mod tests {
         }
         // Delays of 2, 4, 8, 16, 32 and 60 s.
         assert_eq!(attempts, 5);
+    }
+
+    #[test]
+    fn peer_that_resets_every_interface_has_lost_the_connection() {
+        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
+        let reset = |interface| PathEvent::Closed { interface, by_peer: true };
+        plan.record_attempt(2);
+        plan.apply(reset(2));
+        plan.apply(reset(1));
+        assert!(!plan.is_rejected(), "the initial interface was not tried again");
+        plan.record_attempt(1);
+        assert!(!plan.is_rejected(), "it has not answered");
+        plan.apply(PathEvent::Closed { interface: 1, by_peer: false });
+        assert!(!plan.is_rejected(), "it is silent");
+        plan.record_attempt(1);
+        plan.apply(reset(1));
+        assert!(plan.is_rejected());
     }
 }

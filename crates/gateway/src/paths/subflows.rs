@@ -8,6 +8,7 @@
 //! The connections are those of a gateway, or those that the kernel module protects ([`crate::kmod`]).
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,10 +71,11 @@ impl Subflows {
         self.router.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes to the events of one connection's paths.
-    pub(crate) fn watch(&self, token: Token, peer: SocketAddr) -> PathWatch<'_> {
+    /// Subscribes to the events of one connection's paths. `interface` is that of its initial subflow, or 0.
+    pub(crate) fn watch(&self, token: Token, peer: SocketAddr, interface: u32) -> PathWatch<'_> {
         let events = self.router().subscribe(token);
-        PathWatch { token, events, plan: Plan::new(peer), last_path: Instant::now(), subflows: self }
+        let plan = Plan::new(peer, interface);
+        PathWatch { token, events, plan, last_path: Instant::now(), subflows: self }
     }
 
     /// The interfaces that connections may use now.
@@ -100,6 +102,12 @@ impl Subflows {
         let has_address =
             |interface: &&Interface| interface.addresses.iter().any(|address| address.ip == local);
         interfaces.iter().find(has_address).map(|interface| interface.name.clone())
+    }
+
+    /// The index of the interface through which a connection leaves; 0 if it is unknown.
+    pub(crate) fn index_of(&self, far: &TcpStream) -> u32 {
+        let (Some(name), Ok(interfaces)) = (self.interface_of(far), self.interfaces()) else { return 0 };
+        interfaces.iter().find(|interface| interface.name == name).map_or(0, |interface| interface.index)
     }
 
     /// The number of configured paths: interfaces with a configured role, present or not, other usable ones, and `main`,
@@ -141,20 +149,26 @@ impl Drop for PathWatch<'_> {
 }
 
 impl PathWatch<'_> {
-    /// Manages the connection's subflows from the end of its first flight on, until dropped, or until it has had none for
-    /// too long, which is the error. `paths` lists its subflows.
+    /// Manages the connection's subflows from the end of its first flight on, until dropped, or until the connection is lost,
+    /// which is the error: the peer rejects every subflow, or there has been none for too long. `paths` lists its subflows.
     pub(crate) async fn run(
         mut self,
         first_flight: impl Future<Output = ()>,
         paths: impl Fn() -> io::Result<Vec<Path>>,
     ) -> io::Error {
-        first_flight.await;
+        tokio::select! {
+            () = first_flight => {}
+            error = self.lost_early(&paths) => return error,
+        }
         self.last_path = Instant::now();
         loop {
             while let Ok(event) = self.events.try_recv() {
                 self.plan.apply(event);
             }
             if let Ok(paths) = paths() {
+                if !has_live(&paths) && self.plan.is_rejected() {
+                    return reset_by_peer();
+                }
                 self.reconcile(&paths);
             } else {
                 self.last_path = Instant::now();
@@ -171,9 +185,21 @@ impl PathWatch<'_> {
         }
     }
 
+    /// Completes if the peer resets the only subflow before the end of the first flight, when there may be no other.
+    async fn lost_early(&mut self, paths: impl Fn() -> io::Result<Vec<Path>>) -> io::Error {
+        while let Some(event) = self.events.recv().await {
+            self.plan.apply(event);
+            let was_reset = matches!(event, PathEvent::Closed { by_peer: true, .. });
+            if was_reset && paths().is_ok_and(|paths| !has_live(&paths)) {
+                return reset_by_peer();
+            }
+        }
+        pending().await
+    }
+
     /// Creates a subflow through every usable interface that has none.
     fn reconcile(&mut self, paths: &[Path]) {
-        if paths.iter().any(|(_, state)| !matches!(state, State::SynSent | State::Closed)) {
+        if has_live(paths) {
             self.last_path = Instant::now();
         }
         let has_subflow = |ip: IpAddr| paths.iter().any(|(local, _)| *local == ip);
@@ -199,6 +225,15 @@ impl PathWatch<'_> {
             Err(error) => debug!("no subflow through {} to {remote}: {error}", interface.name),
         }
     }
+}
+
+fn has_live(paths: &[Path]) -> bool {
+    paths.iter().any(|(_, state)| !matches!(state, State::SynSent | State::Closed))
+}
+
+/// The kernel keeps a connection whose last subflow was reset, for a new one.
+fn reset_by_peer() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the peer has reset every path")
 }
 
 /// The source address of packets to `remote` through an interface, if it has a route.

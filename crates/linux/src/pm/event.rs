@@ -35,6 +35,10 @@ pub enum Event {
     SubflowClosed {
         /// The connection.
         token: Token,
+        /// Index of the interface that it was bound to; 0 for none.
+        if_index: u32,
+        /// Whether the peer reset it, or rejected it.
+        by_peer: bool,
     },
     /// The receive buffer overflowed: events at this point were lost.
     Lost,
@@ -103,7 +107,12 @@ impl Event {
         match u8_at(message.payload, 0)? {
             ANNOUNCED => Some(Event::Announced { token, remote_id, address: remote(attributes)? }),
             REMOVED => Some(Event::Removed { token, remote_id }),
-            SUB_CLOSED => Some(Event::SubflowClosed { token }),
+            SUB_CLOSED => {
+                let error = attributes.u8(ERROR).map(i32::from);
+                let by_peer = matches!(error, Some(libc::ECONNRESET | libc::ECONNREFUSED | libc::EPIPE));
+                let if_index = attributes.u32(IF_INDEX).unwrap_or(0);
+                Some(Event::SubflowClosed { token, if_index, by_peer })
+            }
             _ => None,
         }
     }
@@ -124,6 +133,8 @@ const REMOTE_ID: u16 = 4;
 const DADDR4: u16 = 7;
 const DADDR6: u16 = 8;
 const DPORT: u16 = 10;
+const ERROR: u16 = 12;
+const IF_INDEX: u16 = 15;
 
 #[cfg(test)]
 mod tests {

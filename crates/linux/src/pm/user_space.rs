@@ -52,7 +52,7 @@ pub enum UserSpaceError {
     Socket(io::Error),
 }
 
-/// Creates `count` unconnected MPTCP sockets whose subflows only [`PathManager`](super::PathManager) creates.
+/// Creates up to `count` unconnected MPTCP sockets, at least one, as many as there are descriptors, whose subflows only [`PathManager`](super::PathManager) creates.
 ///
 /// This does not apply to connections *accepted* by such a socket: the kernel reads the sysctl again for each. Takes a
 /// few microseconds per socket; blocks while another process does the same.
@@ -65,14 +65,25 @@ pub fn user_space_sockets(count: usize, domain: Domain) -> Result<Vec<Socket>, U
     record.restore()?;
     let setting = Setting::find().ok_or(UserSpaceError::Missing)?;
     let before = setting.value()?;
-    let create = || Socket::new(domain, Type::STREAM, Some(socket2::Protocol::MPTCP));
     if before == setting.user_space {
-        return (0..count).map(|_| create()).collect::<Result<_, _>>().map_err(UserSpaceError::Socket);
+        return create(count, domain).map_err(UserSpaceError::Socket);
     }
     let mut window = Window::open(record, setting, before)?;
-    let sockets: Result<Vec<_>, _> = (0..count).map(|_| create()).collect();
+    let sockets = create(count, domain);
     window.close()?;
     sockets.map_err(UserSpaceError::Socket)
+}
+
+fn create(count: usize, domain: Domain) -> io::Result<Vec<Socket>> {
+    let mut sockets = Vec::new();
+    for _ in 0..count {
+        match Socket::new(domain, Type::STREAM, Some(socket2::Protocol::MPTCP)) {
+            Ok(socket) => sockets.push(socket),
+            Err(error) if sockets.is_empty() => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(sockets)
 }
 
 /// Restores the path manager sysctl if a process was killed while it had changed it. Returns a description of the
