@@ -5,7 +5,7 @@ import pathlib
 import signal
 
 import pytest
-from hosts import PLAIT, Pair, reason_to_skip, unique_id
+from hosts import NAME, PLAIT, Pair, reason_to_skip, unique_id
 from streams import REQUIRE, listen
 
 # Shells ignore SIGINT in programs that they start in the background, nohup ignores SIGHUP, and the programs of tests would
@@ -59,6 +59,23 @@ def two_ways(pair) -> Pair:
     """A pair whose server is reached at one address by both links."""
     pair.add_route_by_wlan()
     return pair
+
+
+@pytest.fixture
+def names(pair):
+    """Sets the addresses that `NAME` resolves to on the client, in this order."""
+    directory = pathlib.Path("/etc/netns") / pair.client.name
+    directory.mkdir(parents=True)
+    hosts = directory / "hosts"
+
+    def resolve(*addresses: str):
+        lines = ("127.0.0.1 localhost", *(f"{address} {NAME}" for address in addresses))
+        # In place: the programs of the client have this file mounted.
+        hosts.write_text("".join(f"{line}\n" for line in lines))
+
+    yield resolve
+    hosts.unlink(missing_ok=True)
+    directory.rmdir()
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """An attacker on the path strips TCP options from connections to a peer that was reached `sealed` before."""
 
 import json
-import pathlib
 import subprocess
 
 import pytest
 from gateways import report_of
-from hosts import PLAIT, wait_for
+from hosts import NAME, PLAIT, wait_for
 from streams import assert_echo, connect_by_socks, echo_server, plain_server, receive_exactly
 
 SERVER = "10.77.1.2:8443"
@@ -17,7 +16,6 @@ STRIPPED = {
     "MP_CAPABLE": ("client", "syn", MPTCP_OPTION, "the peer did not negotiate"),
     "fallback": ("server", "syn|ack", MPTCP_OPTION, "fell back to TCP"),
 }
-NAME = "server.example"
 
 
 @pytest.fixture
@@ -129,22 +127,6 @@ def test_peer_that_never_was_sealed_is_carried_plain(echoing):
 
 def connect_by_name(pair):
     return connect_by_socks(pair, NAME)
-
-
-@pytest.fixture
-def names(pair):
-    """Sets the address that a name resolves to on the client."""
-    directory = pathlib.Path("/etc/netns") / pair.client.name
-    directory.mkdir(parents=True)
-    hosts = directory / "hosts"
-
-    def resolve(address: str):
-        # In place: the programs of the client have this file mounted.
-        hosts.write_text(f"127.0.0.1 localhost\n{address} {NAME}\n")
-
-    yield resolve
-    hosts.unlink(missing_ok=True)
-    directory.rmdir()
 
 
 def test_peer_is_remembered_by_name_wherever_the_name_leads(echoing, names):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from gateways import report_of
-from hosts import PLAIT, tool, wait_for
+from hosts import NAME, PLAIT, tool, wait_for
 from streams import REQUIRE, accept, echo_server, fetch, listen, plain_server, receive_exactly
 
 # A static program that connects and prints the answer and the address of its peer.
@@ -116,12 +116,58 @@ def test_loopback_is_not_redirected(pair):
     assert done.stdout == b"b'x'\n", done.stderr.decode()
 
 
-def test_unprotected_datagrams_are_refused_only_with_require(pair):
-    program = "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('10.77.1.2', {}))"
+@pytest.mark.parametrize("peer", ["10.77.1.2", "fd77:1::2"])
+@pytest.mark.parametrize("connected", [True, False])
+def test_datagrams_are_refused_only_with_require(pair, peer, connected):
+    send = "(s.connect(to), s.send(b'x'))" if connected else "s.sendto(b'x', to)"
+    program = (
+        f"import socket; s = socket.socket(socket.AF_INET6 if ':' in '{peer}' else socket.AF_INET, socket.SOCK_DGRAM)"
+        f"; to = ('{peer}', {{}}); {send}"
+    )
+    # No packet has to wait for a neighbour's address.
+    pair.client.tool("ping", "-c", "1", peer)
     assert pair.run("python3", "-c", program.format(443)).returncode == 0
-    refused = pair.run("python3", "-c", program.format(443), options=REQUIRE)
-    assert b"PermissionError" in refused.stderr
-    assert pair.run("python3", "-c", program.format(53), options=REQUIRE).returncode == 0
+    with pair.capture("eth", filter="udp") as eth:
+        refused = pair.run("python3", "-c", program.format(443), options=REQUIRE)
+        assert b"PermissionError" in refused.stderr
+        assert pair.run("python3", "-c", program.format(53), options=REQUIRE).returncode == 0
+    assert {port for [port] in eth.fields("udp.dstport", where="udp")} == {"53"}
+
+
+def test_binding_to_an_interface_is_that_of_the_connection(two_ways, text):
+    """SO_BINDTODEVICE, as by `curl --interface`. The server's address is reached by both links."""
+    two_ways.serve("--mode", "stream", to=two_ways.nginx(text.parent))
+    url = f"http://{two_ways.ETH}:8443/text.txt"
+    for interface, other in (("wlan", "eth"), ("eth", "wlan")):
+        with two_ways.capture(interface) as bound, two_ways.capture(other) as unbound:
+            command = ("curl", "-sS", "--max-time", "10", "--interface", interface, url)
+            done = two_ways.run(*command, options=("--trusted", "eth", "--mode", "stream", "--require"))
+        assert done.stdout == text.read_bytes(), done.stderr.decode()
+        first, further = (
+            [float(when) for [when] in capture.fields("frame.time_epoch", where="tcp.flags == 0x02")]
+            for capture in (bound, unbound)
+        )
+        assert first and (not further or min(first) < min(further)), (interface, first, further)
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    started = time.monotonic()
+    refused = two_ways.run(*user, "curl", "-sS", "--interface", "wlan", url, options=REQUIRE)
+    assert refused.returncode == 7 and time.monotonic() - started < 5, refused.stderr.decode()
+
+
+def test_addresses_keep_their_order_with_require(pair, names, text):
+    """glibc orders addresses by connecting a datagram socket to each: those that cannot be connected come last."""
+    pair.serve("--require", to=pair.nginx(text.parent))
+    pair.client.tool("ip", "-6", "address", "flush", "dev", "eth", "scope", "global")
+    pair.client.tool("ip", "-6", "address", "flush", "dev", "wlan", "scope", "global")
+    names("fd77:1::2", pair.ETH)
+    order = f"import socket; print([found[4][0] for found in socket.getaddrinfo('{NAME}', 1, type=socket.SOCK_STREAM)])"
+    direct = pair.client.run("python3", "-c", order).stdout
+    assert (
+        pair.run("python3", "-c", order, options=REQUIRE).stdout == direct == b"['10.77.1.2', 'fd77:1::2']\n"
+    )
+    fetched = f"for i in 0 1 2 3 4 5 6 7 8 9; do curl -sS http://{NAME}:8443/text.txt || exit; done"
+    done = pair.run("sh", "-c", fetched, options=REQUIRE)
+    assert done.stdout == 10 * text.read_bytes(), done.stderr.decode()
 
 
 # Closes every descriptor that it did not open, as daemons do, and writes how each connection ended.

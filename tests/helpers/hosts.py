@@ -16,6 +16,8 @@ import subprocess
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+# What the fixture `names` resolves.
+NAME = "server.example"
 PLAIT = os.environ.get("PLAIT", str(REPOSITORY / "target" / "release" / "plait"))
 
 

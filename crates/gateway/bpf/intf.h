@@ -171,8 +171,10 @@ struct plait_destination {
 	__u16 port;
 	/* AF_INET or AF_INET6; an IPv4-mapped destination is AF_INET6 with a mapped address. */
 	__u16 family;
+	/* Index of the interface that the socket was bound to; 0 for none. */
+	__u32 interface;
 };
-_Static_assert(sizeof(struct plait_destination) == 20, "no hidden padding");
+_Static_assert(sizeof(struct plait_destination) == 24, "no hidden padding");
 
 /* Identifies a redirected connection as the gateway's listener sees it. */
 struct plait_client {

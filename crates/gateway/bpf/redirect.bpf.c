@@ -8,6 +8,10 @@
  * socket's local port (for the gateway).
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "constants.h"
@@ -53,19 +57,33 @@ static __always_inline int is_stream(struct bpf_sock_addr *ctx)
 	return ctx->type == SOCK_STREAM && (ctx->protocol == IPPROTO_TCP || ctx->protocol == IPPROTO_MPTCP);
 }
 
-static __always_inline enum verdict judge_other(struct bpf_sock_addr *ctx)
+static __always_inline enum verdict judge_datagram(struct bpf_sock_addr *ctx)
 {
 	if (!read_settings().require || ctx->user_port == bpf_htons(PORT_DNS) || !ctx->user_port)
 		return ALLOW;
 	return ctx->type == SOCK_DGRAM ? REFUSE : ALLOW;
 }
 
+/*
+ * A socket bound to an interface (SO_BINDTODEVICE) does not reach loopback. The binding is removed, and becomes one of
+ * the gateway's connection. The kernel allows that to programs with CAP_NET_RAW.
+ */
+static __always_inline int unbind(struct bpf_sock_addr *ctx)
+{
+	char none[] = "";
+
+	return bpf_setsockopt(ctx, SOL_SOCKET, SO_BINDTODEVICE, none, sizeof(none));
+}
+
 static __always_inline enum verdict store_destination(struct bpf_sock_addr *ctx,
-						      const struct plait_destination *destination)
+						      struct plait_destination *destination)
 {
 	struct plait_destination *stored;
 
 	if (!ctx->sk)
+		return REFUSE;
+	destination->interface = ctx->sk->bound_dev_if;
+	if (destination->interface && unbind(ctx))
 		return REFUSE;
 	stored = bpf_sk_storage_get(&destinations, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!stored)
@@ -94,8 +112,9 @@ int redirect_connect4(struct bpf_sock_addr *ctx)
 
 	if (is_loopback_v4(ctx->user_ip4))
 		return delete_destination(ctx);
+	/* Resolvers connect datagram sockets only to learn their source address. */
 	if (!is_stream(ctx))
-		return judge_other(ctx);
+		return ALLOW;
 	if (!config.listener_v4)
 		return config.require ? REFUSE : ALLOW;
 	if (store_destination(ctx, &destination) == REFUSE)
@@ -120,7 +139,7 @@ int redirect_connect6(struct bpf_sock_addr *ctx)
 	if (is_loopback_v6(destination.address))
 		return delete_destination(ctx);
 	if (!is_stream(ctx))
-		return judge_other(ctx);
+		return ALLOW;
 	if (!listener)
 		return config.require ? REFUSE : ALLOW;
 	if (store_destination(ctx, &destination) == REFUSE)
@@ -136,7 +155,7 @@ int redirect_connect6(struct bpf_sock_addr *ctx)
 SEC("cgroup/sendmsg4")
 int redirect_sendmsg4(struct bpf_sock_addr *ctx)
 {
-	return is_loopback_v4(ctx->user_ip4) ? ALLOW : judge_other(ctx);
+	return is_loopback_v4(ctx->user_ip4) ? ALLOW : judge_datagram(ctx);
 }
 
 SEC("cgroup/sendmsg6")
@@ -144,7 +163,52 @@ int redirect_sendmsg6(struct bpf_sock_addr *ctx)
 {
 	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
 
-	return is_loopback_v6(address) ? ALLOW : judge_other(ctx);
+	return is_loopback_v6(address) ? ALLOW : judge_datagram(ctx);
+}
+
+static __always_inline enum verdict judge_port(struct __sk_buff *skb, __u32 header_length)
+{
+	struct udphdr udp;
+
+	if (bpf_skb_load_bytes(skb, header_length, &udp, sizeof(udp)))
+		return REFUSE;
+	return udp.dest == bpf_htons(PORT_DNS) ? ALLOW : REFUSE;
+}
+
+static __always_inline enum verdict judge_udp_v4(struct __sk_buff *skb)
+{
+	struct iphdr ip;
+
+	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
+		return REFUSE;
+	if (ip.protocol == IPPROTO_ICMP || is_loopback_v4(ip.daddr))
+		return ALLOW;
+	return ip.protocol == IPPROTO_UDP ? judge_port(skb, ip.ihl * 4) : REFUSE;
+}
+
+static __always_inline enum verdict judge_udp_v6(struct __sk_buff *skb)
+{
+	struct ipv6hdr ip;
+
+	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
+		return REFUSE;
+	if (ip.nexthdr == IPPROTO_ICMPV6 || is_loopback_v6(ip.daddr.in6_u.u6_addr32))
+		return ALLOW;
+	return ip.nexthdr == IPPROTO_UDP ? judge_port(skb, sizeof(ip)) : REFUSE;
+}
+
+/* The datagrams of connected sockets, for which the hooks of sendmsg() are not called. */
+SEC("cgroup_skb/egress")
+int redirect_egress(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (!sk || !read_settings().require)
+		return ALLOW;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->type != SOCK_DGRAM)
+		return ALLOW;
+	return skb->protocol == bpf_htons(ETH_P_IPV6) ? judge_udp_v6(skb) : judge_udp_v4(skb);
 }
 
 SEC("cgroup/getpeername4")

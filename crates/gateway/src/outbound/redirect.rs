@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
 use libbpf_rs::{MapCore, MapHandle};
+use plait_linux::interfaces::interfaces;
 
 use crate::bindings::{plait_client, plait_destination, plait_redirect_settings};
 use crate::bpf::{self, BpfError, lookup};
@@ -17,6 +18,14 @@ use crate::skeleton::redirect::RedirectSkelBuilder;
 /// The redirection of one cgroup.
 pub(super) struct Redirect {
     arrivals: MapHandle,
+}
+
+/// Where a program's socket was to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub(super) address: SocketAddr,
+    /// The interface that the program bound it to.
+    pub(super) interface: Option<String>,
 }
 
 /// The ports that connections are redirected to, on loopback.
@@ -47,7 +56,7 @@ impl Redirect {
     }
 
     /// Removes and returns the original destination of a connection that a listener accepted from `client`.
-    pub(super) fn take_destination(&self, client: SocketAddr) -> Option<SocketAddr> {
+    pub(super) fn take_destination(&self, client: SocketAddr) -> Option<Destination> {
         let mut octets = [0; 16];
         match client.ip() {
             IpAddr::V4(ip) => octets[..4].copy_from_slice(&ip.octets()),
@@ -62,8 +71,16 @@ impl Redirect {
         let destination = lookup::<plait_destination>(&self.arrivals, key).ok().flatten()?;
         // One that remains is evicted in time, and overwritten when the port is used again.
         let _ = self.arrivals.delete(key);
-        address(&destination)
+        Some(Destination {
+            address: address(&destination)?,
+            interface: interface_name(destination.interface),
+        })
     }
+}
+
+fn interface_name(index: u32) -> Option<String> {
+    let interfaces = if index == 0 { Vec::new() } else { interfaces().unwrap_or_default() };
+    interfaces.into_iter().find(|interface| interface.index == index).map(|interface| interface.name)
 }
 
 fn address(destination: &plait_destination) -> Option<SocketAddr> {
@@ -81,7 +98,12 @@ mod tests {
     use super::*;
 
     fn destination(family: i32, address: [u8; 16]) -> plait_destination {
-        plait_destination { address: bytemuck::cast(address), port: 443u16.to_be(), family: family as u16 }
+        plait_destination {
+            address: bytemuck::cast(address),
+            port: 443u16.to_be(),
+            family: family as u16,
+            interface: 0,
+        }
     }
 
     #[test]
