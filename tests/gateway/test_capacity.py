@@ -6,20 +6,30 @@ import time
 
 import pytest
 from hosts import PLAIT, wait_for
-from streams import REQUIRE, XOR64, connect_by_socks, random_file, resident_bytes
+from streams import (
+    NAMED,
+    REQUIRE,
+    XOR64,
+    assert_echo,
+    connect_by_socks,
+    echo_server,
+    random_file,
+    receive_exactly,
+    resident_bytes,
+)
 
 # Opens connections from one process, and requests a document on all before reading from any.
 CONCURRENT_FETCHES = """
 import pathlib, resource, selectors, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-address, name, directory = sys.argv[1:]
+address, name, directory, count = sys.argv[1:]
 selector = selectors.DefaultSelector()
-clients = [socket.create_connection((address, 8443), timeout=60) for _ in range(1000)]
+clients = [socket.create_connection((address, 8443), timeout=60) for _ in range(int(count))]
 for number, client in enumerate(clients):
     client.sendall(f"GET /{name} HTTP/1.0\\r\\n\\r\\n".encode())
     client.setblocking(False)
     selector.register(client, selectors.EVENT_READ, (number, []))
-left = 1000
+left = len(clients)
 while left:
     for key, _ in selector.select(60):
         data = key.fileobj.recv(1 << 16)
@@ -27,6 +37,7 @@ while left:
         parts.append(data)
         if not data:
             selector.unregister(key.fileobj)
+            key.fileobj.close()
             body = b"".join(parts).split(b"\\r\\n\\r\\n", 1)[1]
             pathlib.Path(directory, str(number)).write_bytes(body)
             left -= 1
@@ -57,7 +68,7 @@ def test_thousand_concurrent_connections(pair, documents):
     serve = pair.serve(*XOR64, "--require", to=pair.nginx(documents))
     bodies = pair.directory / "bodies"
     bodies.mkdir()
-    program = start_clients(pair, CONCURRENT_FETCHES, document.name, bodies)
+    program = start_clients(pair, CONCURRENT_FETCHES, document.name, bodies, 1000)
     peak = {"serve": 0, "run": 0}
     while program.poll() is None:
         for name, process in (("serve", serve), ("run", program)):
@@ -70,6 +81,50 @@ def test_thousand_concurrent_connections(pair, documents):
     assert all(body.read_bytes() == expected for body in received)
     assert max(peak.values()) < MAX_MEMORY, peak
     print(f"peak resident memory: {peak}")
+
+
+@pytest.mark.parametrize(
+    ("limited", "options"), [("run", ("--require=all-paths", *NAMED)), ("serve", ("--mode", "stream"))]
+)
+def test_few_descriptors_delay_connections_and_refuse_none(two_ways, documents, limited, options):
+    """Of 64 descriptors, 50 connections at once have enough one after the other."""
+    document = random_file(documents, 100_000)
+    limit = {limited: ("prlimit", "--nofile=64:64")}
+    mode = options if "--mode" in options else ()
+    serve = (*limit.get("serve", ()), PLAIT, "-v", "serve", *mode, "--listen", "[::]:8443")
+    two_ways.server.start(*serve, "--to", two_ways.nginx(documents), log="serve.log")
+    wait_for("listening", lambda: two_ways.server.listens(8443))
+    bodies = two_ways.directory / "bodies"
+    bodies.mkdir()
+    program = (sys.executable, "-c", CONCURRENT_FETCHES, two_ways.ETH, document.name, bodies, 50)
+    run = (*limit.get("run", ()), PLAIT, "run", *options, "--", *program)
+    done = two_ways.client.run(*run, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
+    assert [body.read_bytes() for body in bodies.iterdir()] == 50 * [document.read_bytes()]
+    log = {"run": done.stderr.decode(), "serve": two_ways.logged("serve")}
+    assert log.pop(limited).count("limit of open files") == 1
+    assert "limit of open files" not in log.popitem()[1]
+
+
+def test_connections_over_the_limit_wait(two_ways):
+    """A further connection is established and waits, for longer than a handshake may take, until there is a place."""
+    echo_server(two_ways.server)
+    two_ways.serve("--max-connections", "3", "--max-connections-per-peer", "100", to="127.0.0.1:9000")
+    two_ways.proxy("--require=all-paths", *NAMED)
+    first = [connect_by_socks(two_ways) for _ in range(3)]
+    for client in first:
+        assert_echo(client)
+    waiting = [connect_by_socks(two_ways) for _ in range(3)]
+    for client in waiting:
+        client.sendall(b"later")
+    waiting[0].settimeout(12)
+    with pytest.raises(TimeoutError):
+        waiting[0].recv(1)
+    for client in first:
+        client.close()
+    for client in waiting:
+        client.settimeout(20)
+        assert receive_exactly(client, 5) == b"later"
 
 
 # Takes all memory that the kernel gives to TCP, of other tests too.

@@ -44,6 +44,10 @@ struct Protection {
     /// no padding]
     #[arg(long, value_name = "BYTES", value_parser = padding)]
     pad: Option<Padding>,
+    /// Congestion control of the connections, such as reno or plait_lia (see `plait cc`) [default: the host's, or cubic where that is
+    /// bbr, with which Linux's MPTCP can deliver wrong bytes when a path is cut]
+    #[arg(long, value_name = "NAME")]
+    congestion_control: Option<String>,
     /// Seconds that live connections may take to end after a stop was requested
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
@@ -127,6 +131,7 @@ impl Protection {
             padding: self.pad.or(config.pad),
             rekey_after: None,
             services: Vec::new(),
+            congestion_control: self.congestion_control.clone().or_else(|| config.congestion_control.clone()),
             max_connections: self.max_connections as usize,
             max_connections_per_peer: self.max_connections.div_ceil(4) as usize,
             drain: Duration::from_secs(self.drain),
@@ -138,7 +143,7 @@ impl Protection {
 /// The configuration file.
 #[derive(clap::Args)]
 struct ConfigFile {
-    /// File with mode, require, hybrid, pad, rekey, roles of interfaces in [paths], and keys in [identity] and [peers]; options of the command
+    /// File with mode, require, hybrid, pad, rekey, congestion_control, roles of interfaces in [paths], and keys in [identity] and [peers]; options of the command
     /// line take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -394,7 +399,7 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
     block_on_gated(settings, async |settings, gate| {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
-        let listener = Gateway::bind(args.listen)?;
+        let listener = gateway.bind(args.listen)?;
         confine(gate, gateway.sandbox_rules())?;
         until_stopped(&gateway, gateway.serve(listener, &args.to)).await
     })

@@ -56,7 +56,7 @@ enum Command {
     Run(gateway::RunArgs),
     /// Accept protected connections for a service
     Serve(gateway::ServeArgs),
-    /// Offer a SOCKS5 and HTTP CONNECT proxy that protects connections
+    /// Offer a SOCKS5 and HTTP proxy that protects connections
     Proxy(gateway::ProxyArgs),
     /// Keep what only root can do for a gateway that is not
     #[command(hide = true)]

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use crate::congestion_control::CongestionControl;
 use crate::connections::{Connection, Connections};
 use crate::counters::Counters;
 use crate::error::{ProtectionError, StartError};
@@ -37,6 +38,15 @@ use crate::report::Report;
 use crate::socket::{canonical, configure, reset_on_drop};
 use crate::status::StatusSocket;
 use crate::trust::{ExpectedPeer, Identities, PeerName};
+
+/// Descriptors that a gateway opens besides those of its connections.
+const OTHER_DESCRIPTORS: u64 = 40;
+
+/// Descriptors of a connection: its two sockets, and a witness while it is established.
+const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+
+/// Connections accepted at once, if the limit of open files is higher than any host's.
+const MAX_ACCEPTED: usize = 1 << 20;
 
 /// Between two checks for expired half-open handshakes.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,7 +72,9 @@ pub struct Settings {
     pub rekey_after: Option<Duration>,
     /// What peers may ask for in mode `sealed`; empty: the port that is listened on.
     pub services: Vec<ServiceName>,
-    /// Connections carried at once; further ones wait in the listen queue.
+    /// The congestion control of its connections, if not the host's default, or cubic where that is bbr.
+    pub congestion_control: Option<String>,
+    /// Connections carried at once; further ones wait, established, for one to end.
     pub max_connections: usize,
     /// Those of them that one peer, by its IPv4 address or /64 of IPv6, may have with a [service](Gateway::serve).
     pub max_connections_per_peer: usize,
@@ -100,11 +112,16 @@ pub struct Gateway {
     negotiation: Arc<Negotiation>,
     /// This process's limit before it was raised; programs that are run get it back.
     pub(crate) descriptor_limit: Rlimit,
+    congestion_control: Arc<CongestionControl>,
     connections: Connections,
     counters: Counters,
     pending: PendingHandshakes,
     pub(crate) peer_limit: PeerLimit,
     listening: Mutex<Vec<SocketAddr>>,
+    /// For accepted connections; without one, a connection waits in the listen queue.
+    places: Arc<Semaphore>,
+    max_accepted: usize,
+    /// For carried connections.
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -132,14 +149,24 @@ impl Gateway {
             return Err(StartError::Records(policy.mode()));
         }
         let descriptor_limit = raise_descriptor_limit();
+        let max_accepted = max_accepted(descriptor_limit);
+        if max_accepted < settings.max_connections {
+            warn!(
+                "this process's limit of open files (`ulimit -Hn`) allows {max_accepted} connections at once: further ones wait"
+            );
+        }
         remove_leftovers();
+        let congestion_control = CongestionControl::choose(settings.congestion_control.as_deref())?;
         let negotiation = Negotiation::start(settings.policy, check_not_protected)?;
         Ok(Arc::new(Gateway {
             descriptor_limit,
+            places: Arc::new(Semaphore::new(max_accepted)),
+            max_accepted,
             permits: Arc::new(Semaphore::new(settings.max_connections)),
             peer_limit: PeerLimit::new(settings.max_connections_per_peer),
             settings,
             negotiation: Arc::new(negotiation),
+            congestion_control: Arc::new(congestion_control),
             connections: Connections::default(),
             counters: Counters::default(),
             pending: PendingHandshakes::new(),
@@ -158,6 +185,16 @@ impl Gateway {
     /// What judges the handshakes of its connections.
     pub(crate) fn negotiation(&self) -> &Arc<Negotiation> {
         &self.negotiation
+    }
+
+    /// How many connections it accepts at once.
+    pub(crate) fn max_accepted(&self) -> usize {
+        self.max_accepted
+    }
+
+    /// What its MPTCP sockets use.
+    pub(crate) fn congestion_control(&self) -> &Arc<CongestionControl> {
+        &self.congestion_control
     }
 
     /// Does what takes root, if this process gives it up.
@@ -224,18 +261,19 @@ impl Gateway {
         }
         let accepting = async {
             loop {
+                // Before it is accepted, so that no more descriptors are open than may be.
+                let place = Arc::clone(&self.places).acquire_owned().await;
                 match listener.accept().await {
                     Ok((stream, from)) => {
                         if let Err(error) = configure(&stream) {
                             debug!("{from}: {error}");
                             continue;
                         }
-                        let permit = self.permit().await;
                         let handled = handle(stream, from);
                         let abort = self.abort.clone();
                         self.tasks.spawn(async move {
                             abort.run_until_cancelled(handled).await;
-                            drop(permit);
+                            drop(place);
                         });
                     }
                     // Out of descriptors, or a connection that was reset before it was accepted.
@@ -259,7 +297,8 @@ impl Gateway {
         });
     }
 
-    async fn permit(&self) -> OwnedSemaphorePermit {
+    /// Waits until a further connection may be carried; it is until the permit is dropped.
+    pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         permit.expect("the semaphore is never closed")
     }
@@ -414,7 +453,9 @@ impl Gateway {
     }
 
     async fn drained(&self) {
-        while self.permits.available_permits() < self.settings.max_connections {
+        while self.places.available_permits() < self.max_accepted
+            || self.permits.available_permits() < self.settings.max_connections
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -445,6 +486,12 @@ fn remove_leftovers() {
     for failure in failures.into_iter().flatten() {
         debug!("leftovers of killed gateways: {failure}");
     }
+}
+
+/// How many connections the limit of open files allows at once, at least one.
+fn max_accepted(limit: Rlimit) -> usize {
+    let descriptors = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS);
+    usize::try_from(descriptors / DESCRIPTORS_PER_CONNECTION).unwrap_or(MAX_ACCEPTED).clamp(1, MAX_ACCEPTED)
 }
 
 /// Raises this process's limit of open files to its maximum, and returns the previous limit.

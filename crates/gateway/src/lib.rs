@@ -24,12 +24,14 @@
 mod bindings;
 mod bpf;
 mod config;
+mod congestion_control;
 mod connections;
 mod counters;
 mod error;
 mod gateway;
 mod handshake;
 mod inbound;
+mod keepalive;
 pub mod kmod;
 mod monitor;
 mod outbound;

@@ -104,6 +104,7 @@ impl Gateway {
             padding,
             rekey_after,
             services,
+            congestion_control: None,
             max_connections: 4096,
             max_connections_per_peer: 1024,
             drain,

@@ -39,7 +39,7 @@ impl Gateway {
     /// # Errors
     /// The address cannot be listened on.
     pub fn listen(self: &Arc<Self>, address: SocketAddr) -> Result<Listener, StartError> {
-        let listener = Gateway::bind(address)?;
+        let listener = self.bind(address)?;
         let address = listener.local_addr().unwrap_or(address);
         let (sender, accepted) = mpsc::channel(MAX_PENDING);
         let gateway = Arc::clone(self);

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, info, warn};
 
 use super::service::Service;
+use crate::congestion_control::CongestionControl;
 use crate::error::StartError;
 use crate::gateway::{CarryError, Gateway};
 use crate::handshake::{Established, FailureReason, FirstFlight, Side, sealed_params};
@@ -43,7 +44,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The address cannot be listened on.
-    pub fn bind(listen: SocketAddr) -> Result<TcpListener, StartError> {
+    pub fn bind(&self, listen: SocketAddr) -> Result<TcpListener, StartError> {
         if misses_other_addresses(listen.ip()) {
             warn!(
                 "further subflows can arrive at {} only: listen on [::]:{} to use this host's other addresses too",
@@ -51,7 +52,8 @@ impl Gateway {
                 listen.port()
             );
         }
-        mptcp_listener(listen).map_err(|reason| StartError::Listen { address: listen, reason })
+        mptcp_listener(listen, self.congestion_control())
+            .map_err(|reason| StartError::Listen { address: listen, reason })
     }
 
     /// Carries each accepted connection to the service.
@@ -102,6 +104,7 @@ impl Gateway {
             }
         };
         let Established { protection, exporter, transforms, first_flight } = established;
+        let _carried = self.permit().await;
         let peer = far.peer_addr().map_err(ServeError::Service)?;
         let near = service.connect(peer, protection, exporter).await.map_err(ServeError::Service)?;
         let application = near.peer_addr().map_err(ServeError::Service)?;
@@ -131,11 +134,12 @@ fn misses_other_addresses(listen: IpAddr) -> bool {
     })
 }
 
-fn mptcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
+fn mptcp_listener(address: SocketAddr, congestion_control: &CongestionControl) -> io::Result<TcpListener> {
     let (socket, protocol) = stream_socket(Domain::for_address(address))?;
     if protocol == Protocol::Tcp {
         warn!("the kernel has no MPTCP: connections will be plain TCP (see `plait doctor`)");
     }
+    congestion_control.set_on(&socket)?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;

@@ -41,7 +41,7 @@ impl Outbound {
         peer: &PeerName,
         addresses: &[SocketAddr],
     ) -> Result<Stream, ConnectError> {
-        let opened = self.open(peer, addresses).await?;
+        let opened = self.open(peer, addresses, None).await?;
         let (stream, near) = Stream::pair(opened.peer()?, opened.protection(), opened.exporter()).await?;
         let outbound = Arc::clone(self);
         self.gateway().carry_in_background(async move {

@@ -1,20 +1,27 @@
 //! Opens MPTCP connections, by the trusted path first; [`crate::paths`] creates their further subflows.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plait_linux::mptcp::{is_mptcp, stream_socket};
 use plait_linux::pm::user_space_sockets;
 use socket2::{Domain, Socket};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 
+use crate::congestion_control::CongestionControl;
+use crate::gateway::Gateway;
 use crate::paths::{Blackholes, Roles};
-use crate::socket::reset_on_drop;
+use crate::socket::{canonical, reset_on_drop};
 
-/// Sockets created at once: meanwhile the host's path-manager setting is changed, for some microseconds.
-const SOCKET_BATCH: usize = 64;
+/// Sockets created at once, at most: meanwhile the host's path-manager setting is changed, for some microseconds.
+const MAX_SOCKET_BATCH: usize = 64;
+
+/// Before the next attempt starts beside one that is not answered (the Connection Attempt Delay of RFC 8305).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// How long a destination may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -22,8 +29,22 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Opens connections.
 pub(super) struct Dialer {
     roles: Roles,
+    congestion_control: Arc<CongestionControl>,
     sockets: Option<SocketPool>,
+    socket_batch: usize,
     blackholes: Option<Blackholes>,
+}
+
+/// An address to connect to, and the interface to connect through; `None`: as routing decides.
+pub(super) struct Attempt {
+    address: SocketAddr,
+    interface: Option<String>,
+}
+
+impl Attempt {
+    pub(super) fn new(address: SocketAddr, interface: Option<&str>) -> Attempt {
+        Attempt { address, interface: interface.map(str::to_owned) }
+    }
 }
 
 /// Unused sockets whose path manager is in user space.
@@ -36,8 +57,20 @@ struct SocketPool {
 impl Dialer {
     /// `user_space_paths`: only [`crate::paths`] creates further subflows, which needs CAP_NET_ADMIN; otherwise the
     /// kernel's path manager does. `blackholes`: reverts the kernel's blackhole detection, so that connections are MPTCP.
-    pub(super) fn new(roles: Roles, user_space_paths: bool, blackholes: Option<Blackholes>) -> Dialer {
-        Dialer { roles, sockets: user_space_paths.then(SocketPool::default), blackholes }
+    pub(super) fn new(
+        gateway: &Gateway,
+        roles: Roles,
+        user_space_paths: bool,
+        blackholes: Option<Blackholes>,
+    ) -> Dialer {
+        Dialer {
+            roles,
+            congestion_control: Arc::clone(gateway.congestion_control()),
+            sockets: user_space_paths.then(SocketPool::default),
+            // Of few descriptors, some remain for connections.
+            socket_batch: (gateway.max_accepted() / 2).clamp(1, MAX_SOCKET_BATCH),
+            blackholes,
+        }
     }
 
     /// The interface that is tried first; `None`: as routing decides.
@@ -45,20 +78,63 @@ impl Dialer {
         self.roles.trusted().next()
     }
 
-    /// Connects to a destination, through a trusted interface if one is configured.
-    pub(super) async fn connect(&self, destination: SocketAddr) -> io::Result<TcpStream> {
-        let mut trusted = self.roles.trusted().peekable();
-        if trusted.peek().is_none() || destination.ip().is_loopback() {
-            return self.connect_through(destination, None).await;
-        }
-        let mut last = None;
-        for interface in trusted {
-            match self.connect_through(destination, Some(interface)).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = Some(with_interface(interface, error)),
+    /// Connects to the first of a peer's addresses that answers, through this interface or, without one, through a trusted one
+    /// if any is configured.
+    ///
+    /// # Errors
+    /// Of the last attempt.
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        addresses: &[SocketAddr],
+        interface: Option<&str>,
+    ) -> io::Result<(TcpStream, SocketAddr)> {
+        let named: Vec<&str> = interface.map_or_else(|| self.roles.trusted().collect(), |name| vec![name]);
+        let attempts = alternate_families(addresses).flat_map(|address| {
+            let through = named.iter().filter(|_| !address.ip().is_loopback()).map(|name| Some(*name));
+            let through: Vec<Option<&str>> = through.collect();
+            let through = if through.is_empty() { vec![None] } else { through };
+            through.into_iter().map(move |interface| Attempt::new(address, interface))
+        });
+        self.race(attempts.collect()).await
+    }
+
+    /// Races attempts as RFC 8305, section 5, says: each starts when the one before has failed, or after a delay.
+    pub(super) async fn race(
+        self: &Arc<Self>,
+        attempts: VecDeque<Attempt>,
+    ) -> io::Result<(TcpStream, SocketAddr)> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut waiting = attempts;
+        // Those that lose are reset when it is dropped.
+        let mut running = JoinSet::new();
+        while let Some(Attempt { address, interface }) = waiting.pop_front() {
+            let dialer = Arc::clone(self);
+            running.spawn(async move {
+                let connected = dialer.connect_through(address, interface.as_deref()).await;
+                let connected = connected.map_err(|error| match interface {
+                    Some(interface) => with_interface(&interface, error),
+                    None => error,
+                });
+                connected.map(|stream| (stream, address))
+            });
+            let done = match waiting.is_empty() {
+                true => Ok(running.join_next().await),
+                false => tokio::time::timeout(ATTEMPT_DELAY, running.join_next()).await,
+            };
+            match done {
+                Ok(Some(Ok(Ok(connected)))) => return Ok(connected),
+                Ok(Some(Ok(Err(error)))) => last = error,
+                Ok(Some(Err(_)) | None) | Err(_) => {}
             }
         }
-        Err(last.expect("at least one interface was tried"))
+        while let Some(done) = running.join_next().await {
+            match done {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) => last = error,
+                Err(_) => {}
+            }
+        }
+        Err(last)
     }
 
     /// Connects through an interface, or as routing decides.
@@ -86,6 +162,7 @@ impl Dialer {
     async fn connect_once(&self, destination: SocketAddr, interface: Option<&str>) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(destination))?;
         reset_on_drop(&socket)?;
+        self.congestion_control.set_on(&socket)?;
         if let Some(interface) = interface {
             socket.bind_device(Some(interface.as_bytes()))?;
         }
@@ -104,13 +181,40 @@ impl Dialer {
         let pool = if domain == Domain::IPV4 { &sockets.v4 } else { &sockets.v6 };
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
         if pool.is_empty() {
-            *pool = user_space_sockets(SOCKET_BATCH, domain).map_err(io::Error::other)?;
+            *pool = user_space_sockets(self.socket_batch, domain).map_err(io::Error::other)?;
         }
         pool.pop().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 }
 
+/// The addresses with alternating families, the first one's first (RFC 8305, section 4).
+pub(super) fn alternate_families(addresses: &[SocketAddr]) -> impl Iterator<Item = SocketAddr> {
+    let is_ipv4 = addresses.first().is_some_and(|first| canonical(*first).is_ipv4());
+    let (first, other): (Vec<_>, Vec<_>) =
+        addresses.iter().partition(|address| canonical(**address).is_ipv4() == is_ipv4);
+    let most = first.len().max(other.len());
+    (0..most).flat_map(move |index| first.get(index).copied().into_iter().chain(other.get(index).copied()))
+}
+
 /// Adds the interface to an error, and keeps its kind for the application's reply.
 fn with_interface(interface: &str, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("through the trusted interface {interface}: {error}"))
+    io::Error::new(error.kind(), format!("through {interface}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_alternate() {
+        let order = |addresses: &[&str]| {
+            let addresses: Vec<SocketAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            alternate_families(&addresses).map(|address| address.to_string()).collect::<Vec<_>>()
+        };
+        let (a, b, c, d) = ("[2001:db8::1]:1", "[2001:db8::2]:1", "192.0.2.1:1", "192.0.2.2:1");
+        assert_eq!(order(&[a, b, c]), [a, c, b]);
+        assert_eq!(order(&[c, d, a, b]), [c, a, d, b]);
+        assert_eq!(order(&[c]), [c]);
+        assert!(order(&[]).is_empty());
+    }
 }

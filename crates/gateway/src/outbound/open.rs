@@ -18,6 +18,7 @@ use super::witness::OpeningWitnesses;
 use crate::error::{ProtectionError, StartError};
 use crate::gateway::{CarryError, Gateway};
 use crate::handshake::{EstablishError, Established, FailureReason, Side, Witnesses, sealed_params};
+use crate::keepalive;
 use crate::paths::{Blackholes, Roles, Subflows};
 use crate::protection::{ProtectionStatus, Refusal};
 use crate::relay::RelayError;
@@ -124,7 +125,7 @@ impl Outbound {
         };
         // Without it a blackhole is not reverted; then connections are refused, or carried plain with a warning.
         let blackholes = if protects { Blackholes::watch().ok() } else { None };
-        let dialer = Arc::new(Dialer::new(roles, subflows.is_some(), blackholes));
+        let dialer = Arc::new(Dialer::new(gateway, roles, subflows.is_some(), blackholes));
         let sealed_peers = match gateway.monitor() {
             Some(monitor) => SealedPeers::of_monitor(Arc::clone(monitor)),
             None => SealedPeers::of_user(),
@@ -150,48 +151,47 @@ impl Outbound {
         &self.gateway
     }
 
-    /// Connects to the first destination that answers, and establishes the connection as its ends agreed, but not in a
-    /// weaker mode than `sealed` if the peer was reached so before. `peer` is what the application asked for.
+    /// Connects to the first destination that answers, several at once if they are slow, and establishes the connection as its ends agreed, but not in a
+    /// weaker mode than `sealed` if the peer was reached so before. `peer` is what the application asked for, `interface` the
+    /// one that it bound the connection to, which is trusted for it.
     pub(super) async fn open(
         &self,
         peer: &PeerName,
         destinations: &[SocketAddr],
+        interface: Option<&str>,
     ) -> Result<Opened, OpenError> {
         let negotiation = self.gateway.negotiation();
-        if negotiation.policy().mode() != Mode::Off && self.dialer.first_trusted().is_none() {
+        let main = interface.or_else(|| self.dialer.first_trusted());
+        if negotiation.policy().mode() != Mode::Off && main.is_none() {
             negotiation.warn_once.no_trusted_path();
         }
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for (index, &destination) in destinations.iter().enumerate() {
-            let downgrade = DowngradeCheck::new(peer, negotiation.policy(), &self.sealed_peers);
-            let downgrade = downgrade.map_err(OpenError::from);
-            let downgrade = downgrade.inspect_err(|error| self.failed(destination, None, error))?;
-            let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
-            let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
-            let addresses = &destinations[index..];
-            let _running = match negotiation.policy().mode() {
-                Mode::Sealed => Some(self.handshakes.acquire(destination).await),
-                Mode::Xor64 | Mode::Stream | Mode::Off => None,
-            };
-            // Concurrently with the main connection, on the other paths.
-            let witnesses = self.start_witnesses(self.dialer.first_trusted(), addresses);
-            let far = match self.dialer.connect(destination).await {
-                Ok(far) => far,
-                Err(error) => {
-                    last = error;
-                    continue;
-                }
-            };
-            configure(&far).map_err(OpenError::Connect)?;
-            let established =
-                self.establish(peer, &far, downgrade, expected.as_ref(), witnesses, addresses).await;
-            let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
-            if established.protection.mode == Mode::Sealed {
-                self.sealed_peers.remember(peer, canonical(destination).ip()).await;
-            }
-            return Ok(Opened { far, established });
+        let Some(first) = destinations.first().copied() else {
+            return Err(OpenError::Connect(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the name has no address",
+            )));
+        };
+        let downgrade = DowngradeCheck::new(peer, negotiation.policy(), &self.sealed_peers);
+        let downgrade = downgrade.map_err(OpenError::from);
+        let downgrade = downgrade.inspect_err(|error| self.failed(first, None, error))?;
+        let _running = match negotiation.policy().mode() {
+            Mode::Sealed => Some(self.handshakes.acquire(first).await),
+            Mode::Xor64 | Mode::Stream | Mode::Off => None,
+        };
+        // Concurrently with the main connection, on the other paths.
+        let witnesses = self.start_witnesses(main, destinations);
+        let connected = self.dialer.connect(destinations, interface).await;
+        let (far, destination) = connected.map_err(OpenError::Connect)?;
+        configure(&far).map_err(OpenError::Connect)?;
+        let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
+        let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
+        let established =
+            self.establish(peer, &far, downgrade, expected.as_ref(), witnesses, destinations).await;
+        let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
+        if established.protection.mode == Mode::Sealed {
+            self.sealed_peers.remember(peer, canonical(destination).ip()).await;
         }
-        Err(OpenError::Connect(last))
+        Ok(Opened { far, established })
     }
 
     /// Establishes a connection as its ends agreed, with a peer that must authenticate if one is expected.
@@ -260,8 +260,11 @@ impl Outbound {
         let Opened { far, established: Established { protection, transforms, first_flight, .. } } = opened;
         let peer = far.peer_addr().map_err(RelayError::Far)?;
         let connection = self.gateway.register(application, far, protection).map_err(RelayError::Far)?;
-        let watch =
-            self.subflows.as_ref().zip(connection.token).map(|(subflows, token)| subflows.watch(token, peer));
+        let watch = self
+            .subflows
+            .as_ref()
+            .zip(connection.token)
+            .map(|(subflows, token)| subflows.watch(token, peer, subflows.index_of(&connection.far)));
         let paths_failed = async {
             match watch {
                 Some(watch) => {
@@ -271,6 +274,12 @@ impl Outbound {
                 None => pending().await,
             }
         };
-        self.gateway.carry(near, &connection, transforms, paths_failed).await
+        let failed = async {
+            tokio::select! {
+                error = paths_failed => error,
+                never = keepalive::adapt(&connection) => match never {},
+            }
+        };
+        self.gateway.carry(near, &connection, transforms, failed).await
     }
 }

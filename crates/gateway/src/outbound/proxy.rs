@@ -1,10 +1,10 @@
-//! `plait proxy`: serves programs that use a proxy, by SOCKS5 (RFC 1928, 1929) or HTTP CONNECT (RFC 9110).
+//! `plait proxy`: serves programs that use a proxy, by SOCKS5 (RFC 1928, 1929) or HTTP (RFC 9110).
 //!
 //! A client's first byte determines which of the two it uses. A request that is malformed, too long or too slow is answered
 //! with the protocol's own error where it has one, and closed.
 
 mod credentials;
-mod http_connect;
+mod http;
 mod socks5;
 mod target;
 
@@ -21,6 +21,7 @@ pub use credentials::{Credentials, CredentialsError};
 
 use super::open::{OpenError, Opened, Outbound};
 use crate::error::StartError;
+use crate::relay::RelayError;
 use crate::socket::{close_on_drop, reset_on_drop};
 use target::{ProxyError, Target};
 
@@ -45,7 +46,7 @@ pub struct ProxyAccess {
 /// A client's request, not yet answered.
 enum Request {
     Socks5(socks5::Request),
-    HttpConnect(http_connect::Request),
+    Http(http::Request),
 }
 
 impl Request {
@@ -61,31 +62,32 @@ impl Request {
                 near.try_read(&mut [0; 512])?;
                 near.try_write(&SOCKS4_REJECTED)?;
                 Err(ProxyError::Request(
-                    "expected SOCKS5 or HTTP CONNECT, got SOCKS4: configure the client to use SOCKS5".into(),
+                    "expected SOCKS5 or HTTP, got SOCKS4: configure the client to use SOCKS5".into(),
                 ))
             }
-            _ => Ok(Request::HttpConnect(http_connect::Request::read(near, credentials).await?)),
+            _ => Ok(Request::Http(http::Request::read(near, credentials).await?)),
         }
     }
 
     fn target(&self) -> &Target {
         match self {
             Request::Socks5(request) => &request.target,
-            Request::HttpConnect(request) => &request.target,
+            Request::Http(request) => &request.target,
         }
     }
 
-    async fn grant(self, opened: &Opened) -> Result<TcpStream, ProxyError> {
+    /// Returns the connection to carry, and what forwards to it meanwhile, if the client is not connected directly.
+    async fn grant(self, opened: &Opened) -> Result<(TcpStream, Option<http::Forwarding>), ProxyError> {
         match self {
-            Request::Socks5(request) => request.grant(opened.local_addr()?).await,
-            Request::HttpConnect(request) => request.grant().await,
+            Request::Socks5(request) => Ok((request.grant(opened.local_addr()?).await?, None)),
+            Request::Http(request) => request.grant(opened).await,
         }
     }
 
     async fn deny(self, why: &OpenError) -> Result<(), ProxyError> {
         match self {
             Request::Socks5(request) => request.deny(why).await,
-            Request::HttpConnect(request) => request.deny(why).await,
+            Request::Http(request) => request.deny(why).await,
         }
     }
 }
@@ -99,7 +101,7 @@ impl Outbound {
     /// Serves proxy clients until [`crate::Gateway::shut_down`].
     pub async fn proxy(self: &Arc<Self>, listener: TcpListener, access: ProxyAccess) {
         if let Ok(address) = listener.local_addr() {
-            info!("proxy listening on {address} (SOCKS5 and HTTP CONNECT)");
+            info!("proxy listening on {address} (SOCKS5 and HTTP)");
         }
         let access = Arc::new(access);
         self.gateway()
@@ -122,8 +124,9 @@ impl Outbound {
         let request = tokio::time::timeout(REQUEST_TIMEOUT, Request::read(near, access.credentials.as_ref()))
             .await
             .map_err(|_| ProxyError::Timeout)??;
+        let _carried = self.gateway().permit().await;
         let opened = match destinations(request.target(), access).await {
-            Ok(destinations) => self.open(&request.target().peer(), &destinations).await,
+            Ok(destinations) => self.open(&request.target().peer(), &destinations, None).await,
             Err(error) => Err(error),
         };
         match opened {
@@ -131,8 +134,20 @@ impl Outbound {
                 // Before the client reads the success reply: from then on a close would look like the end of the stream.
                 reset_on_drop(&socket)?;
                 drop(socket);
-                let near = request.grant(&opened).await?;
-                Ok(self.carry(&near, opened).await?)
+                let (near, forwarding) = request.grant(&opened).await?;
+                let forwarded = async {
+                    match forwarding {
+                        Some(forwarding) => forwarding.run().await,
+                        None => Ok(()),
+                    }
+                };
+                // Both own their sockets, so that each ends when the other has failed.
+                let carried = async move {
+                    let near = near;
+                    self.carry(&near, opened).await
+                };
+                let (forwarded, carried) = tokio::join!(forwarded, carried);
+                Ok(carried.and(forwarded.map_err(|error| RelayError::Near(error).into()))?)
             }
             Err(why) => {
                 debug!("{:?}: {why}", request.target());

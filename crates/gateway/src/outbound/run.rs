@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::open::{OpenError, Outbound};
 use super::proxy::ProxyAccess;
-use super::redirect::{Listeners, Redirect};
+use super::redirect::{Destination, Listeners, Redirect};
 use crate::error::{ProtectionError, StartError};
 
 /// Set for programs that use a proxy themselves, in both spellings in use.
@@ -156,7 +156,9 @@ impl Outbound {
                     let Some(destination) = destination else {
                         return debug!("{from}: not a redirected connection");
                     };
-                    match outbound.open(&destination.into(), &[destination]).await {
+                    let _carried = outbound.gateway().permit().await;
+                    let Destination { address: destination, interface } = destination;
+                    match outbound.open(&destination.into(), &[destination], interface.as_deref()).await {
                         Ok(opened) => {
                             if let Err(error) = outbound.carry(&near, opened).await {
                                 debug!("{from} to {destination}: {error}");

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::dial::Dialer;
+use super::dial::{Attempt, Dialer, alternate_families};
 use crate::handshake::{Negotiation, Witnesses};
 use crate::paths::{Subflows, source_address};
 use crate::protection::Agreement;
@@ -60,17 +60,20 @@ impl OpeningWitnesses {
             if pending.len() == usize::from(MAX_WITNESSES) {
                 break;
             }
-            let Some(remote) = first_reachable(&interface, addresses) else {
+            let reachable = addresses.iter().find(|address| has_route(&interface, **address));
+            let Some(remote) = reachable.copied() else {
                 failed.extend(
                     unreachable(interface.name).map(|target| (target, "no route to the peer".into())),
                 );
                 continue;
             };
+            let reachable = alternate_families(addresses).filter(|address| has_route(&interface, *address));
+            let race = reachable.map(|address| Attempt::new(address, Some(&interface.name))).collect();
             let (dialer, target) = (Arc::clone(dialer), Target { interface: interface.name, remote });
             pending.push(target.clone());
             attempts.spawn(async move {
-                let connected = dialer.connect_through(target.remote, Some(&target.interface)).await;
-                (target, connected)
+                let connected = dialer.race(race).await;
+                (target, connected.map(|(stream, _)| stream))
             });
         }
         for name in subflows.unavailable().into_iter().filter(|name| name != main) {
@@ -132,7 +135,6 @@ impl Target {
     }
 }
 
-fn first_reachable(interface: &Interface, addresses: &[SocketAddr]) -> Option<SocketAddr> {
-    let has_route = |address: &&SocketAddr| source_address(interface, address.ip().to_canonical()).is_some();
-    addresses.iter().find(has_route).copied()
+fn has_route(interface: &Interface, address: SocketAddr) -> bool {
+    source_address(interface, address.ip().to_canonical()).is_some()
 }
