@@ -1,7 +1,7 @@
 """Hosts without a needed feature: an error or a warning with its cause and remedy, never a silent loss of protection."""
 
 import pytest
-from hosts import PLAIT
+from hosts import PLAIT, wait_for
 from streams import REQUIRE, echo_server, fetch, random_file
 
 
@@ -64,3 +64,11 @@ def test_unknown_interface_is_named(pair):
     pair.serve(to="127.0.0.1:9000")
     done = pair.run("curl", "-sS", f"http://{pair.ETH}:8443/", options=("--trusted", "nosuch0"))
     assert done.returncode != 0 and b"nosuch0" in done.stderr
+
+
+def test_mistakes_in_names_are_told_at_the_start(pair):
+    pair.serve("--mode", "off", to="nosuch.invalid:80")
+    wait_for("warning", lambda: "cannot find the service nosuch.invalid:80" in pair.logged("serve"))
+    done = pair.run("true", options=("--mode", "off", "--trusted", "eth9", "--untrusted", "wlan"))
+    assert done.stderr.decode().count("there is no interface eth9") == 1
+    assert "wlan" not in done.stderr.decode()

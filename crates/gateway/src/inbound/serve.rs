@@ -10,7 +10,7 @@ use plait_linux::mptcp::{Protocol, stream_socket};
 use plait_proto::option::Mode;
 use plait_proto::sealed::Services;
 use socket2::Domain;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tracing::{debug, info, warn};
 
 use super::service::Service;
@@ -37,6 +37,12 @@ impl Gateway {
         if let Ok(address) = listener.local_addr() {
             info!("listening on {address}, serving {service}");
         }
+        let name = service.to_owned();
+        self.spawn_until_stopped(async move {
+            if let Err(error) = lookup_host(&name).await {
+                warn!("cannot find the service {name}: {error}; clients are reset until it can be found");
+            }
+        });
         self.serve_on(listener, Service::Address(service.into())).await;
     }
 
