@@ -222,9 +222,15 @@ def test_sockets_with_the_same_port_have_their_own_destinations(pair):
     program = f"""
 import socket
 for round in range(20):
-    first, second = socket.socket(), socket.socket()
-    first.bind(("10.77.1.1", 0))
-    second.bind(("10.77.2.1", first.getsockname()[1]))
+    while True:
+        first, second = socket.socket(), socket.socket()
+        first.bind(("10.77.1.1", 0))
+        try:
+            second.bind(("10.77.2.1", first.getsockname()[1]))
+            break
+        except OSError:
+            # A subflow of the gateway has this port.
+            first.close()
     for client, port in ((first, 7101), (second, 7102)):
         client.setblocking(False)
         client.connect_ex(("{pair.ETH}", port))
@@ -266,15 +272,17 @@ def test_bytes_written_before_exit_still_arrive(make_pair):
 
 
 def test_second_signal_skips_the_drain(pair):
-    accepted = echo_server(pair.server)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
-    # Ends with its connection, so that nothing outlives the test.
-    hold = f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.send(b'x'); s.recv(1); s.recv(1)"
     connected = pair.directory / "connected"
+    # Ends with its connection, so that nothing outlives the test.
+    hold = (
+        f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.send(b'x'); s.recv(1);"
+        f"open('{connected}', 'w'); s.recv(1)"
+    )
     command = ("sh", "-c", f'python3 -c "{hold}" & until [ -e {connected} ]; do sleep 0.05; done')
     gateway = pair.client.start(PLAIT, "run", *REQUIRE, "--drain", "50", "--", *command)
-    wait_for("connection", lambda: accepted)
-    connected.touch()
+    wait_for("connection", connected.exists)
     # The shell ends, and the gateway waits for the connection.
     time.sleep(1)
     assert gateway.poll() is None

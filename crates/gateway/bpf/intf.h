@@ -162,8 +162,10 @@ struct plait_redirect_settings {
 	__u16 listener_v6;
 	/* Refuse traffic that cannot be protected: datagrams other than DNS, or a family without a listener. */
 	__u16 require;
+	/* Hold SYNs until the gateway releases them. */
+	__u16 hold;
 };
-_Static_assert(sizeof(struct plait_redirect_settings) == 6, "no hidden padding");
+_Static_assert(sizeof(struct plait_redirect_settings) == 8, "no hidden padding");
 
 /* The original destination of a redirected socket. Ports and addresses in network order. */
 struct plait_destination {
@@ -173,8 +175,10 @@ struct plait_destination {
 	__u16 family;
 	/* Index of the interface that the socket was bound to; 0 for none. */
 	__u32 interface;
+	/* Its first SYN was held. */
+	__u32 held;
 };
-_Static_assert(sizeof(struct plait_destination) == 24, "no hidden padding");
+_Static_assert(sizeof(struct plait_destination) == 28, "no hidden padding");
 
 /* Identifies a redirected connection as the gateway's listener sees it. */
 struct plait_client {
@@ -186,5 +190,18 @@ struct plait_client {
 	__u16 ipv6;
 };
 _Static_assert(sizeof(struct plait_client) == 20, "no hidden padding");
+
+/* The longest headers of IPv6 without extensions, and of TCP. */
+#define PLAIT_SYN_MAX_LEN 100
+
+/* A held SYN, without its data. */
+struct plait_syn {
+	struct plait_client client;
+	struct plait_destination destination;
+	__u32 length;
+	/* The headers of IP and TCP. */
+	__u8 headers[PLAIT_SYN_MAX_LEN];
+};
+_Static_assert(sizeof(struct plait_syn) == 152, "no hidden padding");
 
 #endif

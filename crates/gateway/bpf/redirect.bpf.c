@@ -43,6 +43,19 @@ struct {
 	__type(value, struct plait_destination);
 } arrivals SEC(".maps");
 
+/* Clients whose SYNs are dropped, until the gateway deletes them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct plait_client);
+	__type(value, __u8);
+} held_clients SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} held_syns SEC(".maps");
+
 static __always_inline struct plait_redirect_settings read_settings(void)
 {
 	struct plait_redirect_settings *config, none = {};
@@ -197,16 +210,118 @@ static __always_inline enum verdict judge_udp_v6(struct __sk_buff *skb)
 	return ip.nexthdr == IPPROTO_UDP ? judge_port(skb, sizeof(ip)) : REFUSE;
 }
 
-/* The datagrams of connected sockets, for which the hooks of sendmsg() are not called. */
+/* Fills in the client of a SYN to a listener on loopback. Returns the length of the IP header; 0: it is malformed. */
+static __always_inline __u32 read_client(struct __sk_buff *skb, struct plait_client *client)
+{
+	struct ipv6hdr six;
+	struct iphdr four;
+	struct tcphdr tcp;
+	__u32 length;
+
+	client->ipv6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	if (client->ipv6) {
+		if (bpf_skb_load_bytes(skb, 0, &six, sizeof(six)) || six.nexthdr != IPPROTO_TCP)
+			return 0;
+		client->address[0] = six.saddr.in6_u.u6_addr32[0];
+		client->address[1] = six.saddr.in6_u.u6_addr32[1];
+		client->address[2] = six.saddr.in6_u.u6_addr32[2];
+		client->address[3] = six.saddr.in6_u.u6_addr32[3];
+		length = sizeof(six);
+	} else {
+		if (bpf_skb_load_bytes(skb, 0, &four, sizeof(four)))
+			return 0;
+		client->address[0] = four.saddr;
+		length = four.ihl * 4;
+	}
+	if (bpf_skb_load_bytes(skb, length, &tcp, sizeof(tcp)))
+		return 0;
+	client->port = bpf_ntohs(tcp.source);
+	return length;
+}
+
+/* Without one, as after the gateway was killed, the kernel must answer the SYN with a reset. */
+static __always_inline int has_listener(struct __sk_buff *skb, const struct plait_client *client)
+{
+	struct plait_redirect_settings config = read_settings();
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *listener;
+	__u32 size;
+
+	if (client->ipv6) {
+		__builtin_memcpy(tuple.ipv6.saddr, client->address, sizeof(tuple.ipv6.saddr));
+		tuple.ipv6.daddr[3] = bpf_htonl(1);
+		tuple.ipv6.sport = bpf_htons(client->port);
+		tuple.ipv6.dport = config.listener_v6;
+		size = sizeof(tuple.ipv6);
+	} else {
+		tuple.ipv4.saddr = client->address[0];
+		tuple.ipv4.daddr = bpf_htonl(0x7f000001);
+		tuple.ipv4.sport = bpf_htons(client->port);
+		tuple.ipv4.dport = config.listener_v4;
+		size = sizeof(tuple.ipv4);
+	}
+	listener = bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+	if (!listener)
+		return 0;
+	bpf_sk_release(listener);
+	return 1;
+}
+
+/*
+ * Holds the SYN of a redirected connection: TCP takes it for lost. The gateway connects to the destination meanwhile,
+ * and then sends it to its listener, or rejects it, so that the program's connect() succeeds or fails as without it.
+ */
+static __always_inline enum verdict judge_syn(struct __sk_buff *skb, struct bpf_sock *sk)
+{
+	struct plait_destination *destination;
+	struct plait_client client = {};
+	__u32 ip_length, length;
+	struct plait_syn *syn;
+	__u8 data_offset;
+	__u8 held = 1;
+
+	if (sk->state != BPF_TCP_SYN_SENT || !read_settings().hold)
+		return ALLOW;
+	destination = bpf_sk_storage_get(&destinations, sk, 0, 0);
+	if (!destination)
+		return ALLOW;
+	ip_length = read_client(skb, &client);
+	if (!ip_length || !has_listener(skb, &client))
+		return ALLOW;
+	/* TCP sends it again. */
+	if (destination->held)
+		return bpf_map_lookup_elem(&held_clients, &client) ? REFUSE : ALLOW;
+	if (bpf_skb_load_bytes(skb, ip_length + 12, &data_offset, sizeof(data_offset)))
+		return ALLOW;
+	length = ip_length + (data_offset >> 4) * 4;
+	syn = bpf_ringbuf_reserve(&held_syns, sizeof(*syn), 0);
+	if (!syn)
+		return ALLOW;
+	if (length < 40 || length > PLAIT_SYN_MAX_LEN || bpf_skb_load_bytes(skb, 0, syn->headers, length) ||
+	    bpf_map_update_elem(&held_clients, &client, &held, BPF_ANY)) {
+		bpf_ringbuf_discard(syn, 0);
+		return ALLOW;
+	}
+	destination->held = 1;
+	syn->client = client;
+	syn->destination = *destination;
+	syn->length = length;
+	bpf_ringbuf_submit(syn, 0);
+	return REFUSE;
+}
+
+/* Datagrams of connected sockets, for which the hooks of sendmsg() are not called, and SYNs. */
 SEC("cgroup_skb/egress")
 int redirect_egress(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 
-	if (!sk || !read_settings().require)
+	sk = sk ? bpf_sk_fullsock(sk) : NULL;
+	if (!sk)
 		return ALLOW;
-	sk = bpf_sk_fullsock(sk);
-	if (!sk || sk->type != SOCK_DGRAM)
+	if (sk->type == SOCK_STREAM)
+		return judge_syn(skb, sk);
+	if (sk->type != SOCK_DGRAM || !read_settings().require)
 		return ALLOW;
 	return skb->protocol == bpf_htons(ETH_P_IPV6) ? judge_udp_v6(skb) : judge_udp_v4(skb);
 }
@@ -264,6 +379,8 @@ int redirect_publish(struct bpf_sock_ops *ctx)
 		client.address[0] = ctx->local_ip4;
 	}
 	bpf_map_update_elem(&arrivals, &client, stored, BPF_ANY);
+	/* That of an earlier connection with this port. */
+	bpf_map_delete_elem(&held_clients, &client);
 	/* A program that uses MPTCP itself calls getpeername on its MPTCP socket, not on the connecting subflow. */
 	msk = (struct mptcp_sock *)bpf_skc_to_mptcp_sock(sk);
 	mptcp_stored = msk ? bpf_sk_storage_get(&destinations, msk, 0, BPF_SK_STORAGE_GET_F_CREATE) : NULL;

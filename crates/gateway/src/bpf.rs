@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::bindings::{
     plait_client, plait_destination, plait_negotiate_settings, plait_outcome_event, plait_ports,
-    plait_redirect_settings, plait_selection, plait_trusted_settings, plait_verdict,
+    plait_redirect_settings, plait_selection, plait_syn, plait_trusted_settings, plait_verdict,
 };
 
 macro_rules! plain_numbers {
@@ -33,6 +33,7 @@ plain_numbers!(
     plait_redirect_settings,
     plait_selection,
     plait_outcome_event,
+    plait_syn,
     plait_trusted_settings,
     plait_verdict
 );

@@ -287,6 +287,14 @@ impl Gateway {
         self.stop.run_until_cancelled(accepting).await;
     }
 
+    /// Runs a background task until a stop is requested.
+    pub(crate) fn spawn_until_stopped(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            stop.run_until_cancelled(task).await;
+        });
+    }
+
     /// Carries a connection in a background task; it is reset if it has not ended when the gateway's drain is over.
     pub(crate) fn carry_in_background(self: &Arc<Self>, carried: impl Future<Output = ()> + Send + 'static) {
         let gateway = Arc::clone(self);
@@ -301,6 +309,11 @@ impl Gateway {
     pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         permit.expect("the semaphore is never closed")
+    }
+
+    /// A permit, if a further connection may be carried now.
+    pub(crate) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
     /// Establishes a connection that is plain, or of the modes `xor64` and `stream`.

@@ -18,7 +18,6 @@ mod enabler;
 mod module;
 mod observed_connection;
 mod options;
-mod outcome_events;
 mod record;
 
 pub(crate) use record::enabler_of;

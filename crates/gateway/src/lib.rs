@@ -41,6 +41,7 @@ mod protection;
 mod rate_limit;
 mod relay;
 mod report;
+mod ring_events;
 mod sandbox;
 #[allow(
     clippy::all,

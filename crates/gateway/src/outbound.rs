@@ -4,9 +4,11 @@ mod connect;
 mod dial;
 mod downgrade;
 mod handshake_limit;
+mod held_syn;
 mod open;
 mod proxy;
 mod redirect;
+mod redirected;
 mod run;
 mod witness;
 

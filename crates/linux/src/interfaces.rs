@@ -3,11 +3,14 @@
 //! Queries the network namespace of the calling thread by netlink (`rtnetlink(7)`), which requires no privileges. No
 //! data from the kernel makes this module panic.
 
+use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 
 use crate::bytes::{ip_address, u8_at, u16_at, u32_at};
 use crate::netlink::message::{Message, NLM_F_ACK, Request};
 use crate::netlink::{Error, Socket};
+use crate::sockopt;
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +140,16 @@ pub fn route_via(destination: IpAddr, if_index: u32) -> Result<Option<IpAddr>, E
         }
     }
     Ok(None)
+}
+
+/// The index of the interface that a socket is bound to; 0 for none.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn bound_index(socket: impl AsFd) -> io::Result<u32> {
+    let mut index = [0; 4];
+    sockopt::get(socket, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &mut index)?;
+    Ok(u32::from_ne_bytes(index))
 }
 
 /// A lookup in the routing tables.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process;
@@ -20,7 +20,6 @@ use tracing::{debug, warn};
 use super::module::{Module, ModuleError};
 use super::observed_connection::{ObservedConnection, SocketLists};
 use super::options::{ModuleMode, Options};
-use super::outcome_events::{OutcomeEvents, addresses};
 use super::record::{Enabled, Lock, Record, namespace_of};
 use crate::bindings::{
     PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED, PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN,
@@ -30,6 +29,7 @@ use crate::bpf::{self, BpfError, lookup};
 use crate::handshake::Negotiator;
 use crate::paths::{Blackholes, Subflows};
 use crate::protection::{PlainReason, Refusal};
+use crate::ring_events::RingEvents;
 use crate::skeleton::trusted::TrustedSkelBuilder;
 use crate::socket::has_mptcp;
 use crate::status::gateway_pids;
@@ -93,7 +93,7 @@ pub struct Enabler {
     paths: JoinSet<()>,
     subflows: Arc<Subflows>,
     lists: Arc<SocketLists>,
-    events: OutcomeEvents,
+    events: RingEvents<plait_outcome_event>,
     trusted: bpf::Programs,
     /// Counts programs that connect in a way that the module cannot protect.
     unprotected: MapHandle,
@@ -153,7 +153,7 @@ impl Enabler {
         bpf::write_settings(&skeleton.maps.settings, &settings)?;
         let unprotected = bpf::handle(&skeleton.maps.unprotected)?;
         let mut trusted = bpf::Programs::of(&skeleton)?;
-        let events = OutcomeEvents::open(negotiator.outcomes())?;
+        let events = RingEvents::open(negotiator.outcomes())?;
 
         let verdicts = negotiator.verdicts_id()?;
         let mut enabled = Enabled {
@@ -328,6 +328,18 @@ impl Drop for Rules {
             }
         }
     }
+}
+
+/// The local and the remote address of an event's connection.
+fn addresses(event: &plait_outcome_event) -> (SocketAddr, SocketAddr) {
+    let address = |words: [u32; 4], port| {
+        let ip = match i32::from(event.family) {
+            libc::AF_INET => IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes())),
+            _ => Ipv6Addr::from(bytemuck::cast::<_, [u8; 16]>(words)).to_canonical(),
+        };
+        SocketAddr::new(ip, port)
+    };
+    (address(event.local, event.local_port), address(event.remote, event.remote_port))
 }
 
 /// An interface's name as a C string. Those of existing interfaces fit.

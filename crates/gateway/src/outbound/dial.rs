@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use plait_linux::interfaces::{bound_index, route_via};
 use plait_linux::mptcp::{is_mptcp, stream_socket};
 use plait_linux::pm::user_space_sockets;
+use rustix::io::Errno;
 use socket2::{Domain, Socket};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -165,6 +167,11 @@ impl Dialer {
         self.congestion_control.set_on(&socket)?;
         if let Some(interface) = interface {
             socket.bind_device(Some(interface.as_bytes()))?;
+            // The kernel would take any IPv4 destination for one on the interface's link, and wait for its answer.
+            let index = bound_index(&socket)?;
+            if route_via(destination.ip().to_canonical(), index).is_ok_and(|source| source.is_none()) {
+                return Err(Errno::NETUNREACH.into());
+            }
         }
         socket.set_nonblocking(true)?;
         let socket = TcpSocket::from_std_stream(socket.into());

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use plait_linux::interfaces::interfaces;
 use plait_proto::option::Mode;
 use plait_proto::sealed::{Exporter, MAX_PATHS, Params, RequiredPaths};
 use tokio::net::TcpStream;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::dial::Dialer;
 use super::downgrade::{DowngradeCheck, DowngradeError};
@@ -66,6 +67,15 @@ impl OpenError {
     }
 }
 
+/// An interface may appear later, but its name may also be a mistake.
+fn warn_of_missing_interfaces(roles: &Roles) {
+    let Ok(interfaces) = interfaces() else { return };
+    let is_missing = |name: &&str| interfaces.iter().all(|interface| interface.name != **name);
+    for name in roles.names().filter(is_missing) {
+        warn!("there is no interface {name}: until there is, no connection leaves through it");
+    }
+}
+
 /// An established connection to a destination, not yet carried.
 pub(super) struct Opened {
     far: TcpStream,
@@ -112,6 +122,7 @@ impl Outbound {
                 roles.only_named()
             }
         };
+        warn_of_missing_interfaces(&roles);
         let subflows = if has_mptcp() { Some(Subflows::start(roles.clone())) } else { None };
         let subflows = match subflows.transpose() {
             Ok(subflows) => subflows,

@@ -4,6 +4,7 @@
 //! exists: should the gateway be killed, connections are still redirected to its closed port, and so refused. They never
 //! leave unprotected.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -11,13 +12,16 @@ use std::os::fd::AsFd;
 use libbpf_rs::{MapCore, MapHandle};
 use plait_linux::interfaces::interfaces;
 
-use crate::bindings::{plait_client, plait_destination, plait_redirect_settings};
+use crate::bindings::{plait_client, plait_destination, plait_redirect_settings, plait_syn};
 use crate::bpf::{self, BpfError, lookup};
+use crate::ring_events::RingEvents;
 use crate::skeleton::redirect::RedirectSkelBuilder;
 
 /// The redirection of one cgroup.
 pub(super) struct Redirect {
     arrivals: MapHandle,
+    held_clients: MapHandle,
+    held_syns: MapHandle,
 }
 
 /// Where a program's socket was to connect to.
@@ -37,45 +41,64 @@ pub(super) struct Listeners {
 
 impl Redirect {
     /// Attaches to the program's cgroup. With `require`, datagrams other than DNS and connections of an address family
-    /// without a listener are refused (EPERM), since they would leave unprotected.
+    /// without a listener are refused (EPERM), since they would leave unprotected. With `hold`, SYNs to the listeners are held
+    /// ([`super::held_syn`]).
     pub(super) fn attach(
         cgroup: impl AsFd,
         listeners: Listeners,
         require: bool,
+        hold: bool,
     ) -> Result<Redirect, BpfError> {
         let settings = plait_redirect_settings {
             listener_v4: listeners.v4.unwrap_or(0).to_be(),
             listener_v6: listeners.v6.unwrap_or(0).to_be(),
             require: require.into(),
+            hold: hold.into(),
         };
         let mut storage = MaybeUninit::uninit();
         let skeleton = bpf::load("redirect", RedirectSkelBuilder::default(), &mut storage)?;
         bpf::write_settings(&skeleton.maps.settings, &settings)?;
         bpf::Programs::of(&skeleton)?.attach_permanently(cgroup)?;
-        Ok(Redirect { arrivals: bpf::handle(&skeleton.maps.arrivals)? })
+        Ok(Redirect {
+            arrivals: bpf::handle(&skeleton.maps.arrivals)?,
+            held_clients: bpf::handle(&skeleton.maps.held_clients)?,
+            held_syns: bpf::handle(&skeleton.maps.held_syns)?,
+        })
     }
 
     /// Removes and returns the original destination of a connection that a listener accepted from `client`.
     pub(super) fn take_destination(&self, client: SocketAddr) -> Option<Destination> {
-        let mut octets = [0; 16];
-        match client.ip() {
-            IpAddr::V4(ip) => octets[..4].copy_from_slice(&ip.octets()),
-            IpAddr::V6(ip) => octets = ip.octets(),
-        }
-        let key = plait_client {
-            address: bytemuck::cast(octets),
-            port: client.port(),
-            ipv6: client.is_ipv6().into(),
-        };
+        let key = client_key(client);
         let key = bytemuck::bytes_of(&key);
         let destination = lookup::<plait_destination>(&self.arrivals, key).ok().flatten()?;
         // One that remains is evicted in time, and overwritten when the port is used again.
         let _ = self.arrivals.delete(key);
-        Some(Destination {
-            address: address(&destination)?,
-            interface: interface_name(destination.interface),
-        })
+        destination_of(&destination)
     }
+
+    /// The SYNs that are held from now on.
+    pub(super) fn held_syns(&self) -> io::Result<RingEvents<plait_syn>> {
+        RingEvents::open(&self.held_syns)
+    }
+
+    /// Holds the SYN of this client no longer, should TCP send it again.
+    pub(super) fn release(&self, client: SocketAddr) {
+        // One that is not there is not held.
+        let _ = self.held_clients.delete(bytemuck::bytes_of(&client_key(client)));
+    }
+}
+
+fn client_key(client: SocketAddr) -> plait_client {
+    let mut octets = [0; 16];
+    match client.ip() {
+        IpAddr::V4(ip) => octets[..4].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => octets = ip.octets(),
+    }
+    plait_client { address: bytemuck::cast(octets), port: client.port(), ipv6: client.is_ipv6().into() }
+}
+
+pub(super) fn destination_of(destination: &plait_destination) -> Option<Destination> {
+    Some(Destination { address: address(destination)?, interface: interface_name(destination.interface) })
 }
 
 fn interface_name(index: u32) -> Option<String> {
@@ -103,6 +126,7 @@ mod tests {
             port: 443u16.to_be(),
             family: family as u16,
             interface: 0,
+            held: 0,
         }
     }
 

@@ -19,9 +19,11 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, warn};
 
-use super::open::{OpenError, Outbound};
+use super::held_syn::LoopbackSender;
+use super::open::Outbound;
 use super::proxy::ProxyAccess;
-use super::redirect::{Destination, Listeners, Redirect};
+use super::redirect::{Listeners, Redirect};
+use super::redirected::RedirectedConnections;
 use crate::error::{ProtectionError, StartError};
 
 /// Set for programs that use a proxy themselves, in both spellings in use.
@@ -45,6 +47,9 @@ pub enum RunError {
     /// This process could not give up its privileges.
     #[error("cannot give up privileges: {0}")]
     Confine(io::Error),
+    /// The SYNs of redirected connections cannot be read.
+    #[error("cannot redirect connections: {0}")]
+    Redirect(io::Error),
     /// Waiting for it failed.
     #[error("cannot wait for the program: {0}")]
     Wait(io::Error),
@@ -59,8 +64,16 @@ impl RunError {
 
 /// How a program's connections reach the gateway.
 enum Entry {
-    Redirected { redirect: Arc<Redirect>, cgroup: Cgroup, listeners: Vec<TcpListener> },
-    Proxied { listener: TcpListener, address: SocketAddr },
+    Redirected {
+        redirect: Redirect,
+        sender: Option<LoopbackSender>,
+        cgroup: Cgroup,
+        listeners: Vec<TcpListener>,
+    },
+    Proxied {
+        listener: TcpListener,
+        address: SocketAddr,
+    },
 }
 
 impl Outbound {
@@ -83,14 +96,19 @@ impl Outbound {
         // Kept until the program has exited: without it later connections would leave unprotected.
         let mut redirection = None;
         match entry {
-            Entry::Redirected { redirect, cgroup, listeners } => {
+            Entry::Redirected { redirect, sender, cgroup, listeners } => {
                 let mode = self.gateway().policy().mode();
                 enter_before_exec(&mut command, &cgroup)
                     .map_err(|reason| StartError::Protection { mode, reason })?;
-                for listener in listeners {
-                    tokio::spawn(Arc::clone(self).redirected(listener, Arc::clone(&redirect)));
+                let held = redirect.held_syns().map_err(RunError::Redirect)?;
+                let connections = RedirectedConnections::new(Arc::clone(self), redirect);
+                if let Some(sender) = sender {
+                    self.gateway().spawn_until_stopped(Arc::clone(&connections).open_held(held, sender));
                 }
-                redirection = Some((redirect, cgroup));
+                for listener in listeners {
+                    tokio::spawn(Arc::clone(&connections).accept(listener));
+                }
+                redirection = Some((connections, cgroup));
             }
             Entry::Proxied { listener, address } => {
                 let url = format!("socks5h://{address}");
@@ -139,39 +157,14 @@ impl Outbound {
         let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.ok();
         let port = |listener: &TcpListener| listener.local_addr().ok().map(|address| address.port());
         let listeners = Listeners { v4: v4.as_ref().and_then(port), v6: v6.as_ref().and_then(port) };
-        let redirect = Redirect::attach(&cgroup, listeners, self.gateway().policy().requires())?;
-        Ok(Entry::Redirected {
-            redirect: Arc::new(redirect),
-            cgroup,
-            listeners: v4.into_iter().chain(v6).collect(),
-        })
-    }
-
-    async fn redirected(self: Arc<Self>, listener: TcpListener, redirect: Arc<Redirect>) {
-        let gateway = Arc::clone(self.gateway());
-        gateway
-            .accept(listener, |near, from| {
-                let (outbound, destination) = (Arc::clone(&self), redirect.take_destination(from));
-                async move {
-                    let Some(destination) = destination else {
-                        return debug!("{from}: not a redirected connection");
-                    };
-                    let _carried = outbound.gateway().permit().await;
-                    let Destination { address: destination, interface } = destination;
-                    match outbound.open(&destination.into(), &[destination], interface.as_deref()).await {
-                        Ok(opened) => {
-                            if let Err(error) = outbound.carry(&near, opened).await {
-                                debug!("{from} to {destination}: {error}");
-                            }
-                        }
-                        // The program gets a reset; only this message tells why.
-                        Err(error @ OpenError::Connect(_)) => warn!("{destination}: {error}"),
-                        // Of a failed handshake it was logged.
-                        Err(error) => debug!("{destination}: {error}"),
-                    }
-                }
+        let sender = LoopbackSender::open()
+            .inspect_err(|error| {
+                debug!("connect() succeeds before the destination has answered: no raw sockets: {error}");
             })
-            .await;
+            .ok();
+        let require = self.gateway().policy().requires();
+        let redirect = Redirect::attach(&cgroup, listeners, require, sender.is_some())?;
+        Ok(Entry::Redirected { redirect, sender, cgroup, listeners: v4.into_iter().chain(v6).collect() })
     }
 }
 

@@ -1,25 +1,24 @@
-//! The negotiator's events: one for each connection of another process whose handshake is complete.
+//! Events that a BPF program writes to a ring buffer.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytemuck::Pod;
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use tokio::io::unix::AsyncFd;
 
-use crate::bindings::plait_outcome_event;
 use crate::socket::watch_readable;
 
-/// Reads the negotiator's ring buffer.
-pub(super) struct OutcomeEvents {
+/// The events of a ring buffer.
+pub(crate) struct RingEvents<E> {
     ring: RingBuffer<'static>,
-    received: Arc<Mutex<Vec<plait_outcome_event>>>,
+    received: Arc<Mutex<Vec<E>>>,
     readable: AsyncFd<OwnedFd>,
 }
 
-impl OutcomeEvents {
-    pub(super) fn open(map: &MapHandle) -> io::Result<OutcomeEvents> {
+impl<E: Pod + Send> RingEvents<E> {
+    pub(crate) fn open(map: &MapHandle) -> io::Result<RingEvents<E>> {
         let received = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&received);
         let mut builder = RingBufferBuilder::new();
@@ -34,30 +33,18 @@ impl OutcomeEvents {
         // SAFETY: the ring has it open for as long as it lives, and it lives until the function ends.
         let descriptor = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
         let readable = watch_readable(descriptor)?;
-        Ok(OutcomeEvents { ring, received, readable })
+        Ok(RingEvents { ring, received, readable })
     }
 
     /// Waits until there may be events.
-    pub(super) async fn ready(&self) -> io::Result<()> {
+    pub(crate) async fn ready(&mut self) -> io::Result<()> {
         self.readable.readable().await?.clear_ready();
         Ok(())
     }
 
     /// The events since the last call.
-    pub(super) fn take(&self) -> io::Result<Vec<plait_outcome_event>> {
+    pub(crate) fn take(&self) -> io::Result<Vec<E>> {
         self.ring.consume().map_err(io::Error::other)?;
         Ok(std::mem::take(&mut *self.received.lock().unwrap_or_else(PoisonError::into_inner)))
     }
-}
-
-/// The local and the remote address of an event's connection.
-pub(super) fn addresses(event: &plait_outcome_event) -> (SocketAddr, SocketAddr) {
-    let address = |words: [u32; 4], port| {
-        let ip = match i32::from(event.family) {
-            libc::AF_INET => IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes())),
-            _ => Ipv6Addr::from(bytemuck::cast::<_, [u8; 16]>(words)).to_canonical(),
-        };
-        SocketAddr::new(ip, port)
-    };
-    (address(event.local, event.local_port), address(event.remote, event.remote_port))
 }
