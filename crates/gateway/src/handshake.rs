@@ -21,7 +21,7 @@ mod tests;
 pub(crate) use establish::{EstablishError, Established, FirstFlight, Side, establish, sealed_params};
 pub use failure::FailureReason;
 pub(crate) use initiate::{Witnesses, initiate};
-pub(crate) use message_io::SealedError;
+pub(crate) use message_io::{HANDSHAKE_TIMEOUT, SealedError};
 pub(crate) use negotiation::Negotiation;
 pub(crate) use negotiator::Negotiator;
 pub(crate) use respond::{Accepted, PendingHandshakes};

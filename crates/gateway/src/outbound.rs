@@ -11,6 +11,7 @@ mod redirect;
 mod redirected;
 mod run;
 mod witness;
+mod witness_memory;
 
 pub use connect::ConnectError;
 pub use open::Outbound;

@@ -1,6 +1,7 @@
 //! The initiator's handshake of mode `sealed`, over a connection and its witnesses.
 
 use std::error::Error;
+use std::time::Duration;
 
 use plait_proto::identity::PublicKey;
 use plait_proto::sealed::{
@@ -19,15 +20,16 @@ pub(crate) struct Witnesses {
 }
 
 /// Runs a session over a connection and its witnesses. With a static key both ends authenticate, and `verify_peer` accepts
-/// or rejects the peer's key.
+/// or rejects the peer's key. It may take as long as `limit`.
 pub(crate) async fn initiate<P, E: Into<Box<dyn Error + Send + Sync>>>(
     params: &Params,
     config: InitiatorConfig<'_>,
     verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
     far: &TcpStream,
     witnesses: Witnesses,
+    limit: Duration,
 ) -> Result<Session<P>, SealedError> {
-    with_timeout(async {
+    with_timeout(limit, async {
         let ids: Vec<PathId> =
             (1..).map_while(|id| PathId::new(id).ok()).take(witnesses.streams.len()).collect();
         let streams: Vec<(PathId, TcpStream)> = ids.iter().copied().zip(witnesses.streams).collect();

@@ -27,10 +27,7 @@ pub(crate) enum SealedError {
     Rendezvous(#[from] RendezvousError),
     #[error("network side: {0}")]
     Network(#[from] io::Error),
-    #[error(
-        "the handshake took more than {} s: a witness or the peer's answer did not arrive",
-        HANDSHAKE_TIMEOUT.as_secs()
-    )]
+    #[error("the handshake took too long: a witness or the peer's answer did not arrive")]
     Timeout,
     #[error("it gave way to newer handshakes, because too many are half open")]
     Displaced,
@@ -48,9 +45,10 @@ impl SealedError {
 }
 
 pub(super) async fn with_timeout<T>(
+    limit: Duration,
     handshake: impl Future<Output = Result<T, SealedError>>,
 ) -> Result<T, SealedError> {
-    tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or(Err(SealedError::Timeout))
+    tokio::time::timeout(limit, handshake).await.unwrap_or(Err(SealedError::Timeout))
 }
 
 /// Sends each message by its path's connection.

@@ -112,7 +112,7 @@ async fn both_ends_derive_the_same_keys_in_any_order_of_arrival() {
             let (params, all) = (params(), Witnesses { configured: witnesses + 1, streams });
             let required = RequiredPaths::AtLeast(witnesses as u8 + 1);
             let (one, other) = tokio::join!(
-                initiate(&params, asks(required, None), accept_any, &main, all),
+                initiate(&params, asks(required, None), accept_any, &main, all, HANDSHAKE_TIMEOUT),
                 respond_to(pending(), accepted, required)
             );
             let (one, (_, other)) =
@@ -154,8 +154,15 @@ async fn authenticated_ends_know_each_other_and_leave_following_bytes_unread() {
         };
         let (one, other) = tokio::join!(
             async {
-                let done =
-                    initiate(&params, asks(RequiredPaths::Any, Some(own)), knows_other, &main, all).await;
+                let done = initiate(
+                    &params,
+                    asks(RequiredPaths::Any, Some(own)),
+                    knows_other,
+                    &main,
+                    all,
+                    HANDSHAKE_TIMEOUT,
+                )
+                .await;
                 write_all(&main, b"a record").await.expect("it can be written");
                 done
             },
@@ -185,8 +192,15 @@ async fn rejected_peer_receives_nothing_more() {
     let (one, other) = tokio::join!(
         async {
             let reject = |key: &PublicKey| Err::<Option<KeyMatch>, _>(PeerAuthError::Client(*key));
-            let done =
-                initiate(&params, asks(RequiredPaths::All, Some(pair_of(1))), reject, &main, witnesses).await;
+            let done = initiate(
+                &params,
+                asks(RequiredPaths::All, Some(pair_of(1))),
+                reject,
+                &main,
+                witnesses,
+                HANDSHAKE_TIMEOUT,
+            )
+            .await;
             drop(main);
             done
         },
@@ -201,7 +215,14 @@ async fn peer_without_identity_is_reported_as_not_authenticated() {
     let (main, streams, accepted) = session(0).await;
     let (params, witnesses) = (params(), Witnesses { configured: 1, streams });
     let (one, other) = tokio::join!(
-        initiate(&params, asks(RequiredPaths::Any, Some(pair_of(1))), accept_any, &main, witnesses),
+        initiate(
+            &params,
+            asks(RequiredPaths::Any, Some(pair_of(1))),
+            accept_any,
+            &main,
+            witnesses,
+            HANDSHAKE_TIMEOUT
+        ),
         respond_to(pending(), accepted, RequiredPaths::Any)
     );
     assert!(matches!(one, Err(SealedError::NotAuthenticated(_))));
@@ -212,7 +233,9 @@ async fn peer_without_identity_is_reported_as_not_authenticated() {
 async fn missing_witnesses_are_refused_before_anything_is_sent() {
     let (main, streams, accepted) = session(1).await;
     let witnesses = Witnesses { configured: 3, streams };
-    let done = initiate(&params(), asks(RequiredPaths::All, None), accept_any, &main, witnesses).await;
+    let done =
+        initiate(&params(), asks(RequiredPaths::All, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT)
+            .await;
     assert!(matches!(done, Err(SealedError::Handshake(HandshakeError::Level(_)))));
     drop(main);
     // The peer gets a reset, and no byte.
@@ -224,7 +247,7 @@ async fn level_is_limited_to_the_paths_of_a_session() {
     let (main, streams, accepted) = session(15).await;
     let (params, witnesses) = (params(), Witnesses { configured: 300, streams });
     let (one, other) = tokio::join!(
-        initiate(&params, asks(RequiredPaths::All, None), accept_any, &main, witnesses),
+        initiate(&params, asks(RequiredPaths::All, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT),
         respond_to(pending(), accepted, RequiredPaths::All)
     );
     assert_eq!(one.expect("the handshake completes").level.to_string(), "16/16");
@@ -238,8 +261,15 @@ async fn modified_offer_fails_at_both_ends() {
     let witnesses = Witnesses { configured: 2, streams };
     let (one, other) = tokio::join!(
         async {
-            let done =
-                initiate(&stripped, asks(RequiredPaths::Any, None), accept_any, &main, witnesses).await;
+            let done = initiate(
+                &stripped,
+                asks(RequiredPaths::Any, None),
+                accept_any,
+                &main,
+                witnesses,
+                HANDSHAKE_TIMEOUT,
+            )
+            .await;
             drop(main);
             done
         },
@@ -255,7 +285,7 @@ async fn connection_with_an_early_subflow_is_refused() {
     let accepted = accepted.remove(0);
     let (params, pending) = (params(), pending());
     let (_, other) = tokio::join!(
-        initiate(&params, asks(RequiredPaths::Any, None), accept_any, &main, witnesses),
+        initiate(&params, asks(RequiredPaths::Any, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT),
         pending.respond(&params, config(RequiredPaths::Any), accept_any, accepted, |_| true)
     );
     assert!(matches!(other, Err(SealedError::EarlySubflow)));
@@ -271,6 +301,8 @@ async fn stalled_peer_times_out() {
     drop(main);
     let (main, _accepted) = pair().await;
     let witnesses = Witnesses { configured: 1, streams: Vec::new() };
-    let unanswered = initiate(&params(), asks(RequiredPaths::Any, None), accept_any, &main, witnesses).await;
+    let unanswered =
+        initiate(&params(), asks(RequiredPaths::Any, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT)
+            .await;
     assert!(matches!(unanswered, Err(SealedError::Timeout)));
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plait_linux::interfaces::interfaces;
 use plait_proto::option::Mode;
@@ -15,16 +16,22 @@ use tracing::{info, warn};
 use super::dial::Dialer;
 use super::downgrade::{DowngradeCheck, DowngradeError};
 use super::handshake_limit::HandshakeLimit;
-use super::witness::OpeningWitnesses;
+use super::witness::{OpenedWitnesses, OpeningWitnesses};
+use super::witness_memory::WitnessMemory;
 use crate::error::{ProtectionError, StartError};
 use crate::gateway::{CarryError, Gateway};
-use crate::handshake::{EstablishError, Established, FailureReason, Side, Witnesses, sealed_params};
+use crate::handshake::{
+    EstablishError, Established, FailureReason, HANDSHAKE_TIMEOUT, SealedError, Side, sealed_params,
+};
 use crate::keepalive;
 use crate::paths::{Blackholes, Roles, Subflows};
 use crate::protection::{ProtectionStatus, Refusal};
 use crate::relay::RelayError;
 use crate::socket::{canonical, configure, has_mptcp};
 use crate::trust::{ExpectedPeer, PeerAuthError, PeerName, SealedPeers};
+
+/// How long a handshake with witnesses may take that can do without them.
+const WITNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Opens connections for applications and carries them.
 pub struct Outbound {
@@ -33,6 +40,7 @@ pub struct Outbound {
     subflows: Option<Arc<Subflows>>,
     sealed_peers: Arc<SealedPeers>,
     handshakes: HandshakeLimit,
+    witness_memory: Arc<WitnessMemory>,
 }
 
 /// A connection to a destination was not opened.
@@ -52,13 +60,16 @@ pub(super) enum OpenError {
     Local(SocketAddr),
     #[error(transparent)]
     Downgrade(#[from] DowngradeError),
+    /// A further attempt leaves these witnesses out.
+    #[error("the messages of a witness did not arrive within {} s", WITNESS_TIMEOUT.as_secs())]
+    WitnessTimeout,
 }
 
 impl OpenError {
     /// Why the handshake failed, if it did.
     fn failure_reason(&self) -> Option<FailureReason> {
         match self {
-            OpenError::Connect(_) | OpenError::Local(_) => None,
+            OpenError::Connect(_) | OpenError::Local(_) | OpenError::WitnessTimeout => None,
             OpenError::Refused(refusal) => Some(refusal.into()),
             OpenError::Establish(error) => Some(error.into()),
             OpenError::PeerAuth(_) => Some(FailureReason::Identity),
@@ -148,6 +159,7 @@ impl Outbound {
             subflows,
             sealed_peers,
             handshakes: HandshakeLimit::default(),
+            witness_memory: Arc::default(),
         })
     }
 
@@ -166,6 +178,18 @@ impl Outbound {
     /// weaker mode than `sealed` if the peer was reached so before. `peer` is what the application asked for, `interface` the
     /// one that it bound the connection to, which is trusted for it.
     pub(super) async fn open(
+        &self,
+        peer: &PeerName,
+        destinations: &[SocketAddr],
+        interface: Option<&str>,
+    ) -> Result<Opened, OpenError> {
+        match self.open_once(peer, destinations, interface).await {
+            Err(OpenError::WitnessTimeout) => self.open_once(peer, destinations, interface).await,
+            opened => opened,
+        }
+    }
+
+    async fn open_once(
         &self,
         peer: &PeerName,
         destinations: &[SocketAddr],
@@ -222,8 +246,22 @@ impl Outbound {
         };
         match sealed_params(&agreement, Side::Initiator) {
             Some(params) => {
-                let witnesses = self.finish_witnesses(witnesses, far, &params, addresses).await;
-                Ok(self.gateway.handshake_outbound(&params, peer, expected, far, witnesses).await?)
+                let opened = self.finish_witnesses(witnesses, far, &params, addresses).await;
+                let (witnesses, outcome) = opened.split();
+                let can_do_without = outcome.has_witnesses() && !self.requires_witnesses();
+                let limit = if can_do_without { WITNESS_TIMEOUT } else { HANDSHAKE_TIMEOUT };
+                match self.gateway.handshake_outbound(&params, peer, expected, far, witnesses, limit).await {
+                    Err(EstablishError::Sealed(SealedError::Timeout)) if can_do_without => {
+                        outcome.timed_out(self.gateway.negotiation());
+                        Err(OpenError::WitnessTimeout)
+                    }
+                    established => {
+                        if established.is_ok() {
+                            outcome.succeeded();
+                        }
+                        Ok(established?)
+                    }
+                }
             }
             None if expected.is_some() => Err(Refusal::Unauthenticated.into()),
             None => Ok(self.gateway.establish(&agreement, Side::Initiator, far).await?),
@@ -243,7 +281,22 @@ impl Outbound {
     fn start_witnesses(&self, main: Option<&str>, addresses: &[SocketAddr]) -> Option<OpeningWitnesses> {
         let sealed = self.gateway.policy().mode() == Mode::Sealed;
         let subflows = self.subflows.as_ref().filter(|_| sealed)?;
-        Some(OpeningWitnesses::start(self.gateway.negotiation(), &self.dialer, subflows, main?, addresses))
+        Some(OpeningWitnesses::start(
+            self.gateway.negotiation(),
+            &self.dialer,
+            &self.witness_memory,
+            subflows,
+            (main?, addresses),
+            self.requires_witnesses(),
+        ))
+    }
+
+    /// Whether a connection is refused if a path has no witness.
+    fn requires_witnesses(&self) -> bool {
+        match self.gateway.policy().required_paths() {
+            RequiredPaths::Any => false,
+            RequiredPaths::AtLeast(_) | RequiredPaths::All => true,
+        }
     }
 
     async fn finish_witnesses(
@@ -252,7 +305,7 @@ impl Outbound {
         far: &TcpStream,
         params: &Params,
         addresses: &[SocketAddr],
-    ) -> Witnesses {
+    ) -> OpenedWitnesses {
         let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
         let opening = started.or_else(|| self.start_witnesses(main.as_deref(), addresses));
         let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured(main.as_deref()));
@@ -261,7 +314,7 @@ impl Outbound {
         }
         match opening {
             Some(opening) => opening.finish(configured, main.as_deref(), params.chosen).await,
-            None => Witnesses { configured, streams: Vec::new() },
+            None => OpenedWitnesses::none(configured, &self.witness_memory),
         }
     }
 

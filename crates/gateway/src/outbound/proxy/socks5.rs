@@ -68,7 +68,7 @@ fn reply(why: &OpenError) -> ReplyError {
             ReplyError::ConnectionNotAllowed
         }
         OpenError::Establish(error) if error.is_about_identity() => ReplyError::ConnectionNotAllowed,
-        OpenError::Establish(_) => ReplyError::GeneralFailure,
+        OpenError::Establish(_) | OpenError::WitnessTimeout => ReplyError::GeneralFailure,
         OpenError::Connect(error) => match error.kind() {
             io::ErrorKind::ConnectionRefused => ReplyError::ConnectionRefused,
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => ReplyError::NetworkUnreachable,
