@@ -175,6 +175,7 @@ def test_only_listed_clients_are_served(two_ways, tmp_path):
         client.sendall(b"hello")
         client.recv(5)
     wait_for("refusal", lambda: f"`clients` of [identity], got {other_key}" in two_ways.logged("serve"))
+    wait_for("reason", lambda: "it does not accept this end's key" in two_ways.logged("proxy"))
     assert counts(two_ways, "serve")["rejected_identity"] == 2
 
 

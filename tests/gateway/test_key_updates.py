@@ -253,7 +253,7 @@ def test_proxy_renews_keys_with_the_reference(pair):
 
 RECORDS = {
     "no type": "expected a type, got padding alone",
-    "unknown type": "expected a type from 1 to 5, got another",
+    "unknown type": "expected a type from 1 to 6, got another",
     "empty data": "expected data, got none",
     "content of the end": "expected no content in the record that ends the direction",
 }

@@ -72,3 +72,15 @@ def test_mistakes_in_names_are_told_at_the_start(pair):
     done = pair.run("true", options=("--mode", "off", "--trusted", "eth9", "--untrusted", "wlan"))
     assert done.stderr.decode().count("there is no interface eth9") == 1
     assert "wlan" not in done.stderr.decode()
+
+
+def test_client_is_told_that_the_service_is_down(pair):
+    """By the server's gateway, in a record; in other modes its connection is reset."""
+    pair.serve("--require", to="127.0.0.1:9")
+    for _ in range(2):
+        done = pair.run("curl", "-sS", f"http://{pair.ETH}:8443/", options=REQUIRE)
+        # curl cannot send, gets nothing, or is reset.
+        assert done.returncode in (52, 55, 56), done.stderr.decode()
+        told = f"{pair.ETH}:8443: its gateway ended a connection: the service behind it cannot be reached"
+        assert done.stderr.decode().count(told) == 1
+    assert pair.logged("serve").count("the service 127.0.0.1:9: Connection refused") == 2

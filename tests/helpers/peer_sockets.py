@@ -128,7 +128,7 @@ LOW_ORDER = bytes(32 + 1184)
 # Records that a peer must not send now, by name: what the end's updates make of them.
 VIOLATIONS = {
     "no type": lambda updates: [updates.sealer.raw_record(bytes(20))],
-    "unknown type": lambda updates: [updates.sealer.record(6, b"text")],
+    "unknown type": lambda updates: [updates.sealer.record(7, b"text")],
     "empty data": lambda updates: [updates.sealer.record(peer.DATA)],
     "content of the end": lambda updates: [updates.sealer.record(peer.END, b"text")],
     "request": lambda updates: [updates.sealer.record(peer.UPDATE_REQUEST, LOW_ORDER)],

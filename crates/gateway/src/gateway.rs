@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plait_linux::{cgroup, pm};
-use plait_proto::codec::records::Padding;
+use plait_proto::codec::records::{Error, Padding};
 use plait_proto::identity::{KeyPair, PublicKey};
 use plait_proto::option::Mode;
 use plait_proto::sealed::{HandshakeError, InitiatorConfig, Params, ResponderConfig, Services};
@@ -44,6 +44,9 @@ const OTHER_DESCRIPTORS: u64 = 40;
 
 /// Descriptors of a connection: its two sockets, and a witness while it is established.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+
+/// Connections accepted at once, however low the limit of open files is: each listener waits with one place.
+const MIN_ACCEPTED: usize = 4;
 
 /// Connections accepted at once, if the limit of open files is higher than any host's.
 const MAX_ACCEPTED: usize = 1 << 20;
@@ -338,6 +341,7 @@ impl Gateway {
         expected: Option<&ExpectedPeer>,
         far: &TcpStream,
         witnesses: Witnesses,
+        limit: Duration,
     ) -> Result<Established, EstablishError> {
         let key_pair = expected.map(|_| self.identities().outbound_key_pair()).transpose();
         let key_pair = key_pair.map_err(|error| SealedError::from(HandshakeError::from(error)))?;
@@ -348,7 +352,7 @@ impl Gateway {
             hybrid: self.settings.hybrid,
             service: &peer.service(),
         };
-        let session = initiate(params, config, verify_peer, far, witnesses).await;
+        let session = initiate(params, config, verify_peer, far, witnesses, limit).await;
         let session = session.map_err(EstablishError::from)?;
         self.negotiation.warn_once.level(far, session.level);
         Ok(Established::sealed(session, self.record_options()))
@@ -430,7 +434,9 @@ impl Gateway {
     ) -> Result<(), CarryError> {
         tokio::select! {
             done = relay(near, &connection.far, transforms, &connection.progress) => {
-                if let Err(error @ (RelayError::Record(_) | RelayError::KeyUpdate(_))) = &done {
+                if let Err(RelayError::Record(Error::Failure(failure))) = &done {
+                    self.negotiation.warn_once.failure_of_peer(connection.peer, *failure);
+                } else if let Err(error @ (RelayError::Record(_) | RelayError::KeyUpdate(_))) = &done {
                     self.counters.invalid_record();
                     self.negotiation.warn_once.invalid_record(connection.peer, error);
                 }
@@ -501,10 +507,12 @@ fn remove_leftovers() {
     }
 }
 
-/// How many connections the limit of open files allows at once, at least one.
+/// How many connections the limit of open files allows at once.
 fn max_accepted(limit: Rlimit) -> usize {
     let descriptors = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS);
-    usize::try_from(descriptors / DESCRIPTORS_PER_CONNECTION).unwrap_or(MAX_ACCEPTED).clamp(1, MAX_ACCEPTED)
+    usize::try_from(descriptors / DESCRIPTORS_PER_CONNECTION)
+        .unwrap_or(MAX_ACCEPTED)
+        .clamp(MIN_ACCEPTED, MAX_ACCEPTED)
 }
 
 /// Raises this process's limit of open files to its maximum, and returns the previous limit.

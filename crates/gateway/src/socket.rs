@@ -20,6 +20,9 @@ use crate::keepalive;
 /// How long to wait for a full socket to become writable before trying anyway: at first, and at most.
 const WRITE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// How long the peer may take to read what is sent last.
+const LAST_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Whether MPTCP sockets can be created here.
 pub(crate) fn has_mptcp() -> bool {
     stream_socket(Domain::IPV4).is_ok_and(|(_, protocol)| protocol == Protocol::Mptcp)
@@ -85,6 +88,25 @@ pub(crate) async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()
         }
     }
     Ok(())
+}
+
+/// Sends these bytes and the end of this direction, and waits a little for the peer to end its own: a reset would overtake
+/// them.
+pub(crate) async fn send_last(to: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    write_all(to, bytes).await?;
+    shutdown_write(to)?;
+    let ended = async {
+        let mut ignored = [0; 4096];
+        loop {
+            to.readable().await?;
+            match to.try_read(&mut ignored) {
+                Ok(0) => return Ok(()),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Ok(()),
+                _ => {}
+            }
+        }
+    };
+    timeout(LAST_TIMEOUT, ended).await.unwrap_or(Ok(()))
 }
 
 /// A descriptor whose readability can be awaited.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use plait_proto::codec::records::Failure;
 use plait_proto::sealed::{Level, MAX_PATHS, peer_network};
 use tokio::net::TcpStream;
 use tracing::{debug, info, warn};
@@ -76,6 +77,15 @@ impl WarnOnce {
             _ => "",
         };
         warn_at_limited_rate(&self.invalid_record, peer.ip(), &format!("{peer}: reset: {error}{meaning}"));
+    }
+
+    /// The peer's gateway ended a connection, and told why.
+    pub(crate) fn failure_of_peer(&self, peer: SocketAddr, failure: Failure) {
+        warn_at_limited_rate(
+            &self.failure,
+            peer.ip(),
+            &format!("{peer}: its gateway ended a connection: {failure}"),
+        );
     }
 
     /// Connections with the peer are carried unprotected although a mode is preferred; logged again after a protected one.

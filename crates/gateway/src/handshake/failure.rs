@@ -168,7 +168,7 @@ fn of_handshake(error: &HandshakeError) -> FailureReason {
         | HandshakeError::Reply
         | HandshakeError::Identity
         | HandshakeError::Confirmation(_) => FailureReason::Authentication,
-        HandshakeError::NoIdentity | HandshakeError::Anonymous | HandshakeError::PeerRejected(_) => {
+        HandshakeError::NoIdentity | HandshakeError::Anonymous | HandshakeError::PeerRejected { .. } => {
             FailureReason::Identity
         }
         HandshakeError::Service { .. } => FailureReason::OtherService,

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use plait_proto::identity::PublicKey;
 use plait_proto::sealed::{
-    CompleteSession, Confirm, FirstMessage, Hello, Identity, Limits, Params, PathId, Rendezvous, Responder,
-    ResponderConfig, Session, SessionId, Witness,
+    CompleteSession, Confirm, FirstMessage, HandshakeError, Hello, Identity, Limits, Params, PathId,
+    Rendezvous, Responder, ResponderConfig, Session, SessionId, Witness,
 };
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::message_io::{HANDSHAKE_TIMEOUT, SealedError, close_all, recv, recv_all, send_all, with_timeout};
 use crate::report::Handshakes;
-use crate::socket::write_all;
+use crate::socket::{send_last, write_all};
 
 /// Receives the witnesses of a session, for its main connection.
 type Main = oneshot::Sender<Vec<(Witness, TcpStream)>>;
@@ -70,7 +70,7 @@ impl PendingHandshakes {
         far: TcpStream,
         has_joins: impl Fn(&TcpStream) -> bool,
     ) -> Result<Accepted<P>, SealedError> {
-        with_timeout(async {
+        with_timeout(HANDSHAKE_TIMEOUT, async {
             let peer = far.peer_addr()?.ip().to_canonical();
             match recv(&far).await? {
                 FirstMessage::Witness(witness) => {
@@ -120,7 +120,11 @@ impl PendingHandshakes {
         let identity: Option<Identity> =
             if awaiting.expects_identity() { Some(recv(far).await?) } else { None };
         let confirms: Vec<(PathId, Confirm)> = recv_all(&streams).await?;
-        let session = awaiting.verify(identity.as_ref(), confirms, verify_peer)?;
+        let verified = awaiting.verify(identity.as_ref(), confirms, verify_peer);
+        if let Err(HandshakeError::PeerRejected { notice, .. }) = &verified {
+            send_last(far, notice).await?;
+        }
+        let session = verified?;
         if streams.iter().any(|(_, stream)| has_joins(stream)) {
             return Err(SealedError::EarlySubflow);
         }

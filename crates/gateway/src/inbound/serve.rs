@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use plait_linux::interfaces::{Scope, interfaces};
 use plait_linux::mptcp::{Protocol, stream_socket};
+use plait_proto::codec::records::Failure;
 use plait_proto::option::Mode;
 use plait_proto::sealed::Services;
 use socket2::Domain;
@@ -19,6 +20,7 @@ use crate::error::StartError;
 use crate::gateway::{CarryError, Gateway};
 use crate::handshake::{Established, FailureReason, FirstFlight, Side, sealed_params};
 use crate::protection::Refusal;
+use crate::socket::send_last;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -109,10 +111,19 @@ impl Gateway {
                 (far, established.map_err(CarryError::from)?)
             }
         };
-        let Established { protection, exporter, transforms, first_flight } = established;
+        let Established { protection, exporter, mut transforms, first_flight } = established;
         let _carried = self.permit().await;
         let peer = far.peer_addr().map_err(ServeError::Service)?;
-        let near = service.connect(peer, protection, exporter).await.map_err(ServeError::Service)?;
+        let near = match service.connect(peer, protection, exporter).await {
+            Ok(near) => near,
+            Err(error) => {
+                if let Some(notice) = transforms.failure(Failure::Service) {
+                    // The client learns it, or sees a reset.
+                    let _ = send_last(&far, &notice).await;
+                }
+                return Err(ServeError::Service(error));
+            }
+        };
         let application = near.peer_addr().map_err(ServeError::Service)?;
         let connection = self.register(application, far, protection).map_err(ServeError::Service)?;
         let early_subflow = async {

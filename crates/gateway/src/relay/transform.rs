@@ -1,6 +1,7 @@
 //! The transforms of a connection's two directions.
 
 use plait_linux::mptcp::Key;
+use plait_proto::codec::records::Failure;
 use plait_proto::codec::stream::Keystream;
 use plait_proto::codec::xor64::{Decoder, Encoder, Seed};
 use ring::hmac;
@@ -46,6 +47,14 @@ impl Transforms {
 
     pub(crate) fn in_place(outgoing: Transform, incoming: Transform) -> Transforms {
         Transforms::InPlace { outgoing, incoming }
+    }
+
+    /// The last bytes to the network, which tell the peer why the connection ends; `None` in modes without such.
+    pub(crate) fn failure(&mut self, failure: Failure) -> Option<Vec<u8>> {
+        match self {
+            Transforms::InPlace { .. } => None,
+            Transforms::Records(records) => Some(records.sealer.failure(failure)),
+        }
     }
 
     /// Of mode `xor64`, at the end whose key is `local`.

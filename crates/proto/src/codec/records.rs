@@ -25,6 +25,7 @@
 //! |---|---|---|
 //! | 1 | data | at least one byte |
 //! | 2 | ends the direction: nothing follows it, and a stream that ends without it was truncated | none |
+//! | 6 | ends the direction and the connection, with the reason: see [`Failure`] | the reason, 1 byte |
 //! | 3, 4, 5 | a step of a [key update](crate::sealed::KeyUpdate): see [`Control`] | its message |
 //!
 //! A key update replaces the key; record numbers continue, so that no nonce is ever used twice. After every 2^20 records
@@ -96,6 +97,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = TYPE + TAG..=MAX_CONTENT + TYPE
 /// The types of records that are not a [`Control`].
 const TYPE_DATA: u8 = 1;
 const TYPE_END: u8 = 2;
+const TYPE_FAILURE: u8 = 6;
 
 /// A record of a key update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +115,38 @@ impl Control {
         [Control::UpdateRequest, Control::UpdateResponse, Control::NewKey]
             .into_iter()
             .find(|control| *control as u8 == kind)
+    }
+}
+
+/// Why an end ends the connection, of which it tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The responder's service cannot be reached.
+    #[error("the service behind it cannot be reached")]
+    Service,
+    /// The responder does not accept the initiator's static key.
+    #[error("it does not accept this end's key")]
+    Identity,
+    /// One that this version does not know.
+    #[error("reason {0}, which this version does not know")]
+    Unknown(u8),
+}
+
+impl Failure {
+    fn from_code(code: u8) -> Failure {
+        match code {
+            1 => Failure::Service,
+            2 => Failure::Identity,
+            other => Failure::Unknown(other),
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Failure::Service => 1,
+            Failure::Identity => 2,
+            Failure::Unknown(code) => code,
+        }
     }
 }
 
@@ -226,6 +260,17 @@ impl Sealer {
         record
     }
 
+    /// The record that ends the direction and the connection, and tells why.
+    ///
+    /// # Panics
+    ///
+    /// If the direction has already ended.
+    pub fn failure(&mut self, failure: Failure) -> Vec<u8> {
+        let record = self.seal_content(&[failure.code()], TYPE_FAILURE);
+        self.ended = true;
+        record
+    }
+
     /// A record of a key update.
     ///
     /// # Panics
@@ -325,7 +370,8 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// [`Error::Length`], [`Error::Tag`], [`Error::Malformed`] or [`Error::AfterEnd`], and the same error on every later call.
+    /// [`Error::Length`], [`Error::Tag`], [`Error::Malformed`], [`Error::AfterEnd`] or [`Error::Failure`], and the same error on
+    /// every later call.
     /// `bytes` then contains no decrypted data.
     pub fn open(&mut self, bytes: &mut [u8]) -> Result<Opened, Error> {
         let opened = self.open_next(bytes);
@@ -372,6 +418,9 @@ impl Opener {
             return Err(Error::Tag { record });
         };
         let consumed = LENGTH + sealed.len();
+        if let Some((TYPE_FAILURE, 1)) = last_nonzero(&sealed[..plaintext]) {
+            return Err(Error::Failure(Failure::from_code(sealed[0])));
+        }
         parse(&sealed[..plaintext], consumed).map_err(|reason| {
             sealed.zeroize();
             Error::Malformed { record, reason }
@@ -404,9 +453,12 @@ fn parse(plaintext: &[u8], consumed: usize) -> Result<Opened, &'static str> {
         TYPE_DATA => Ok(Opened::Data { content, consumed }),
         TYPE_END if length == 0 => Ok(Opened::End { consumed }),
         TYPE_END => Err("expected no content in the record that ends the direction, got some"),
+        TYPE_FAILURE => {
+            Err("expected one byte in the record that tells why the connection ends, got another number")
+        }
         _ => match Control::from_type(kind) {
             Some(control) => Ok(Opened::Control { control, content, consumed }),
-            None => Err("expected a type from 1 to 5, got another"),
+            None => Err("expected a type from 1 to 6, got another"),
         },
     }
 }
@@ -448,6 +500,9 @@ pub enum Error {
         /// What was expected, and what was found.
         reason: &'static str,
     },
+    /// The peer has ended the connection.
+    #[error("the peer has ended the connection: {0}")]
+    Failure(Failure),
     /// Bytes after the record that ends the direction.
     #[error("expected nothing after the last of {records} records, got more bytes")]
     AfterEnd {

@@ -20,7 +20,7 @@ use super::paths::{Level, PathId, PathIds, Paths};
 use super::root::Root;
 use super::service::{Service, Services};
 use super::session_id::SessionId;
-use crate::codec::records::AeadCipher;
+use crate::codec::records::{AeadCipher, Failure, Sealer};
 use crate::identity::PublicKey;
 use crate::secret::{RandomError, Secret};
 
@@ -141,8 +141,13 @@ pub enum HandshakeError {
     #[error("IDENTITY is missing or failed authentication: it was modified on the way")]
     Identity,
     /// The caller rejected the peer's static key.
-    #[error(transparent)]
-    PeerRejected(Box<dyn Error + Send + Sync>),
+    #[error("{reason}")]
+    PeerRejected {
+        /// Why.
+        reason: Box<dyn Error + Send + Sync>,
+        /// At the responder: the last record to the initiator, which tells it.
+        notice: Bytes,
+    },
     /// A confirmation is wrong.
     #[error("the confirmation on path {0} is wrong: an attacker on another path is in the middle")]
     Confirmation(PathId),
@@ -187,7 +192,7 @@ impl HandshakeError {
     pub fn is_about_identity(&self) -> bool {
         matches!(
             self,
-            HandshakeError::NoIdentity | HandshakeError::Anonymous | HandshakeError::PeerRejected(_)
+            HandshakeError::NoIdentity | HandshakeError::Anonymous | HandshakeError::PeerRejected { .. }
         )
     }
 
@@ -349,7 +354,8 @@ impl Initiator {
         let (split, peer, identity) = match noise {
             AfterReply::Anonymous(split) => (split, None, None),
             AfterReply::Identified(awaiting) => {
-                let peer = verify(verify_peer, &awaiting.responder_key())?;
+                let rejected = |reason| HandshakeError::PeerRejected { reason, notice: Bytes::default() };
+                let peer = verify(verify_peer, &awaiting.responder_key()).map_err(rejected)?;
                 let (split, noise) = awaiting.write_identity().map_err(HandshakeError::library)?;
                 (split, Some(peer), Some(Identity { noise }.to_bytes()))
             }
@@ -523,7 +529,10 @@ impl AwaitingConfirms {
                 return Err(HandshakeError::Confirmation(path));
             }
         }
-        let peer = initiator.map(|key| verify(verify_peer, &key)).transpose()?;
+        let peer = initiator.map(|key| verify(verify_peer, &key)).transpose().map_err(|reason| {
+            let mut sealer = Sealer::new(self.cipher, split.to_initiator.as_bytes());
+            HandshakeError::PeerRejected { reason, notice: Zeroizing::new(sealer.failure(Failure::Identity)) }
+        })?;
         Ok(Session::new(End::Responder, self.cipher, self.hybrid, self.paths.level(), split, peer))
     }
 }
@@ -531,8 +540,8 @@ impl AwaitingConfirms {
 fn verify<P, E: Into<Box<dyn Error + Send + Sync>>>(
     verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
     key: &PublicKey,
-) -> Result<P, HandshakeError> {
-    verify_peer(key).map_err(|error| HandshakeError::PeerRejected(error.into()))
+) -> Result<P, Box<dyn Error + Send + Sync>> {
+    verify_peer(key).map_err(Into::into)
 }
 
 fn random_shares(paths: PathIds) -> Result<BTreeMap<PathId, Secret>, RandomError> {

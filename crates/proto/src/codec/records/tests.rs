@@ -385,8 +385,16 @@ fn rejects_authentic_records_that_violate_the_protocol_and_leaves_no_plaintext()
             (&[1], "expected data, got none"),
             (&[1, 0, 0], "expected data, got none"),
             (b"text\x02", "expected no content in the record that ends the direction, got some"),
-            (b"text\x06", "expected a type from 1 to 5, got another"),
-            (b"text\xff\0\0", "expected a type from 1 to 5, got another"),
+            (b"text\x07", "expected a type from 1 to 6, got another"),
+            (
+                b"text\x06",
+                "expected one byte in the record that tells why the connection ends, got another number",
+            ),
+            (
+                b"\x06",
+                "expected one byte in the record that tells why the connection ends, got another number",
+            ),
+            (b"text\xff\0\0", "expected a type from 1 to 6, got another"),
         ] {
             let mut record = seal_plaintext(cipher, plaintext);
             let error = Err(Error::Malformed { record: 0, reason });
