@@ -1,5 +1,5 @@
-//! Keepalive probes (RFC 1122, section 4.2.3.6): frequent while a connection is in use, so that a peer that was killed is
-//! noticed soon even if its reset was lost, and rare while it is idle.
+//! Keepalive probes (RFC 1122, section 4.2.3.6): frequent while a connection to a peer is in use, so that a peer that was killed
+//! is noticed soon even if its reset was lost, and rare while it is idle. The end that accepted it probes rarely.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,10 +25,10 @@ const PROBES: u32 = 120;
 /// Between two checks whether a connection is in use.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Enables probes of a connection, as one in use. Linux before 6.10 cannot set their times for MPTCP: two hours apply.
+/// Enables probes of a connection, as an idle one. Linux before 6.10 cannot set their times for MPTCP: two hours apply.
 pub(crate) fn enable(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_keepalive(true)?;
-    set(stream, IN_USE)
+    set(stream, IDLE)
 }
 
 fn set(stream: &TcpStream, after: Duration) -> io::Result<()> {
@@ -38,15 +38,15 @@ fn set(stream: &TcpStream, after: Duration) -> io::Result<()> {
 
 /// Adapts the probes of a connection to its use, for as long as it is polled.
 pub(crate) async fn adapt(connection: &Connection) -> Infallible {
-    let (mut set_to, mut before) = (IN_USE, 0);
+    let (mut wanted, mut set_to, mut before) = (IN_USE, IDLE, 0);
     loop {
-        tokio::time::sleep(CHECK_INTERVAL).await;
-        let total = connection.progress.sent.total() + connection.progress.received.total();
-        let wanted = if total == before { IDLE } else { IN_USE };
-        before = total;
         // The connection works without.
         if wanted != set_to && set(&connection.far, wanted).is_ok() {
             set_to = wanted;
         }
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let total = connection.progress.sent.total() + connection.progress.received.total();
+        wanted = if total == before { IDLE } else { IN_USE };
+        before = total;
     }
 }

@@ -174,9 +174,9 @@ impl Outbound {
         &self.gateway
     }
 
-    /// Connects to the first destination that answers, several at once if they are slow, and establishes the connection as its ends agreed, but not in a
-    /// weaker mode than `sealed` if the peer was reached so before. `peer` is what the application asked for, `interface` the
-    /// one that it bound the connection to, which is trusted for it.
+    /// Connects to the first destination that answers, to several at once if they are slow, and establishes the connection as
+    /// its ends agreed, but not in a weaker mode than `sealed` if the peer was reached so before. `peer` is what the application
+    /// asked for, `interface` the one that it bound the connection to, which is trusted for it.
     pub(super) async fn open(
         &self,
         peer: &PeerName,
