@@ -8,7 +8,7 @@ use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plait_linux::{cgroup, pm};
+use plait_linux::{cgroup, memory, pm};
 use plait_proto::codec::records::{Error, Padding};
 use plait_proto::identity::{KeyPair, PublicKey};
 use plait_proto::option::Mode;
@@ -53,6 +53,9 @@ const MAX_ACCEPTED: usize = 1 << 20;
 
 /// Between two checks for expired half-open handshakes.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Between two checks whether a peak of connections has passed.
+const PEAK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time after which a gateway may be configured to renew the keys of a connection; the longest is the default.
 pub const REKEY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
@@ -222,8 +225,10 @@ impl Gateway {
         self.negotiation.warn_once.handshake_failure(canonical(peer), interface, reason, error);
     }
 
-    /// Answers `plait status` until the gateway stops. Without a run directory there is no status.
+    /// Answers `plait status` until the gateway stops, and keeps its memory small. Without a run directory there is no status.
     pub fn publish(self: &Arc<Self>) {
+        let gateway = Arc::clone(self);
+        self.spawn_until_stopped(async move { gateway.release_memory_after_peaks().await });
         let socket = match StatusSocket::create() {
             Ok(socket) => socket,
             Err(error) => return info!("`plait status` will not show this gateway: {error}"),
@@ -288,6 +293,20 @@ impl Gateway {
             }
         };
         self.stop.run_until_cancelled(accepting).await;
+    }
+
+    /// Returns the memory of connections to the system once there are less than half as many as there were.
+    async fn release_memory_after_peaks(&self) {
+        let mut peak = 0;
+        loop {
+            tokio::time::sleep(PEAK_INTERVAL).await;
+            let accepted = self.max_accepted - self.places.available_permits();
+            if accepted < peak / 2 {
+                memory::release_freed();
+                peak = accepted;
+            }
+            peak = peak.max(accepted);
+        }
     }
 
     /// Runs a background task until a stop is requested.

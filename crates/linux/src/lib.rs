@@ -18,6 +18,7 @@ pub mod counters;
 pub mod diag;
 pub mod interfaces;
 mod leftovers;
+pub mod memory;
 mod mounts;
 pub mod mptcp;
 pub mod netlink;
