@@ -88,7 +88,7 @@ def test_connect_fails_as_without_plait(pair, run, rule, expected, six, how):
     result = connect(run, address, how, 3)
     assert result[0] == direct[0] == expected
     # An MPTCP socket of Linux notices ICMP errors only when it sends its second SYN, a second after the first.
-    assert expected == "EAGAIN" or result[1] < (0.5 if expected == "ECONNREFUSED" else 1.6)
+    assert expected == "EAGAIN" or result[1] < (1 if expected == "ECONNREFUSED" else 2.5)
 
 
 def test_address_without_a_route_is_an_error_at_once(pair, run):
@@ -126,8 +126,8 @@ def test_programs_fall_back_to_their_next_address(pair, names, text, program, si
     done = pair.run(*command, options=REQUIRE)
     took = time.monotonic() - began
     assert done.stdout == text.read_bytes(), done.stderr.decode()
-    # One second more than without plait, whose start takes some.
-    assert took < {"curl": 1.5, "wget": 3.5, "python": 3.5}[program]
+    # Two seconds of wget's and Python's timeout, and the start of plait; TCP gives up after two minutes.
+    assert took < 10
 
 
 def test_connection_that_a_program_gives_up_is_closed(pair):

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+from disturbance import measuring
 from gateways import report_of
 from hosts import PLAIT, tool, wait_for
 from streams import (
@@ -49,6 +50,7 @@ def test_killed_gateway_resets_the_stream(make_pair, killed):
 
 
 @pytest.mark.parametrize("options", [(), ("--mode", "xor64")], ids=["sealed", "xor64"])
+@measuring(0.1)
 def test_killed_server_is_noticed_although_its_resets_are_lost(pair, options):
     """By an idle client: a probe is answered by a reset, and so is the attempt to create a subflow instead."""
     serve, _ = start_gateways(pair, *options, "--require")

@@ -74,7 +74,8 @@ def test_name_with_an_unreachable_address_is_reached_by_another(two_ways, names,
     began = time.monotonic()
     done = pair.client.run(*command, timeout=30)
     assert done.stdout == text.read_bytes(), done.stderr.decode()
-    assert time.monotonic() - began < 2
+    # An attempt that is not answered takes a minute.
+    assert time.monotonic() - began < 5
 
 
 def test_silent_trusted_interface_is_replaced_by_another(two_ways, text):
@@ -85,7 +86,8 @@ def test_silent_trusted_interface_is_replaced_by_another(two_ways, text):
     began = time.monotonic()
     done = pair.client.run("curl", "-sS", "--proxy", "socks5h://127.0.0.1:1080", URLS[0], timeout=30)
     assert done.stdout == text.read_bytes(), done.stderr.decode()
-    assert time.monotonic() - began < 2
+    # An attempt that is not answered takes a minute.
+    assert time.monotonic() - began < 5
 
 
 def test_http_upload_and_an_answer_that_is_cut(proxied, tmp_path):

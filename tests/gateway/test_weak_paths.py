@@ -35,7 +35,8 @@ def test_path_without_witnesses_delays_the_first_connections_only(two_ways, path
         first, second, *later = (connect(two_ways) for _ in range(5))
     assert {level for _, level in (first, second, *later)} == {"1/2"}
     assert first[0] < 4.5 and second[0] < 4.5
-    assert max(took for took, _ in later) < 1, later
+    # Waiting for a witness takes three.
+    assert max(took for took, _ in later) < 2, later
     warnings = [line for line in two_ways.logged("proxy").splitlines() if line.startswith(" WARN")]
     assert sum("through wlan" in line for line in warnings) == 1, warnings
 
