@@ -184,6 +184,7 @@ def test_control_group_uses_algorithm_for_outgoing_and_accepted_connections(net)
         third.close()
 
 
+@pytest.mark.alone  # Another test's `doctor --clean` would remove them first.
 def test_doctor_cleans_up_after_removed_groups_and_namespaces(net):
     with group("gone") as directory:
         cc("use", "lia", "--cgroup", directory)

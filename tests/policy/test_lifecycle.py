@@ -294,6 +294,7 @@ def test_deleting_an_interface_keeps_the_others_attached(pair):
 
 
 @pytest.mark.alone
+@pytest.mark.alone  # Another test's `doctor --clean` would remove them first.
 def test_doctor_removes_leftovers_of_deleted_namespaces(make_pair):
     pair = make_pair()
     load(pair.client, COUNT)
