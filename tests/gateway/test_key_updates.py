@@ -212,12 +212,12 @@ def environment(**variables) -> dict:
     return os.environ | {name: str(value) for name, value in variables.items()}
 
 
-def start_client(pair, **variables) -> subprocess.Popen:
+def start_client(pair, interfaces: str = "eth", **variables) -> subprocess.Popen:
     """The reference implementation as the client of `plait serve`, in the cgroup of a gateway beside it."""
     gateway = pair.proxy(*SEALED, "--trusted", "eth")
     # The client's kernel would join an announced address at once.
     pair.client.ip("mptcp limits set add_addr_accepted 0")
-    return start_peer(pair.client, gateway, "connect", "sealed", "eth", pair.ETH, 8443, stdin=subprocess.PIPE,
+    return start_peer(pair.client, gateway, "connect", "sealed", interfaces, pair.ETH, 8443, stdin=subprocess.PIPE,
                       stdout=subprocess.PIPE, env=environment(**variables))  # fmt: skip
 
 
@@ -236,6 +236,16 @@ def test_serve_answers_the_key_updates_of_the_reference(pair):
     client = start_client(pair, PEER_UPDATES=3, PEER_PAD=700, PEER_UNIT=300)
     answer, errors = client.communicate(QUESTION, timeout=60)
     assert client.returncode == 0 and answer == QUESTION, errors.decode()
+
+
+def test_serve_takes_late_witnesses_of_the_reference(two_ways):
+    echo_server(two_ways.server)
+    start_listening(two_ways.server, ("-vv", "serve", "--to", "127.0.0.1:9000", *SEALED), "[::]:8443")
+    client = start_client(two_ways, interfaces="eth,wlan", PEER_LATE=1)
+    answer, errors = client.communicate(QUESTION, timeout=60)
+    assert client.returncode == 0 and answer == QUESTION, errors.decode()
+    log = two_ways.logged("serve")
+    assert "a late witness raised a connection to 2/2 paths" in log and "key update 1 of a connection" in log
 
 
 def test_proxy_renews_keys_with_the_reference(pair):

@@ -358,6 +358,10 @@ class Negotiated:
         return b"plait sealed 3" + modes + self.initiator_key + self.responder_key + hello.head()
 
 
+def share_material(shares: dict[int, tuple[bytes, bytes]]) -> bytes:
+    return b"".join(bytes([path]) + b"".join(shares[path]) for path in sorted(shares))
+
+
 @dataclasses.dataclass(frozen=True)
 class Shares:
     """Secrets derived from the session id and from the shares of all paths."""
@@ -368,8 +372,7 @@ class Shares:
     @classmethod
     def of(cls, session: bytes, shares: dict[int, tuple[bytes, bytes]], kem: bytes = b"") -> Shares:
         """From the initiator's and the responder's share of each path, and the result of a second key exchange."""
-        material = b"".join(bytes([path]) + b"".join(shares[path]) for path in sorted(shares))
-        secret = extract(session, material + kem)
+        secret = extract(session, share_material(shares) + kem)
         psk = expand(secret, b"plait sealed 3 psk", 32)
         return cls(psk, expand(secret, b"plait sealed 3 confirmation", 32))
 
@@ -583,6 +586,18 @@ class Opener:
 # sealed: key updates
 
 
+def late_confirm(updates: Updates, path: int, share: bytes, answer: bytes) -> bytes:
+    """The initiator's CONFIRM of a late witness, from the share in its WITNESS and from SHARE. The next update mixes it in."""
+    body = body_of(SHARE, answer, 65)
+    expect(body[0] == path, "a SHARE is of another path")
+    pair = share, body[1:33]
+    keys = Shares.of(updates.late_salt, {path: pair})
+    expected = keys.confirmation(RESPONDER, path, updates.hash)
+    expect(hmac.compare_digest(body[33:], expected), "a wrong confirmation")
+    updates.late[path] = pair
+    return message(CONFIRM, bytes([path]) + keys.confirmation(INITIATOR, path, updates.hash))
+
+
 class Updates:
     """The key updates of one end, after its handshake, and its records."""
 
@@ -590,6 +605,9 @@ class Updates:
         ciphers = noise.split()
         self.role, self.hybrid = role, hybrid
         self.root = extract(noise.hash, ciphers[0].key + ciphers[1].key)
+        self.late_salt, self.hash = expand(self.root, b"plait sealed 3 late witness", 32), noise.hash
+        # The shares of late witnesses, by path, that the next update mixes in.
+        self.late: dict[int, tuple[bytes, bytes]] = {}
         self.sealer = Sealer(ciphers[role])
         self.opener = Opener(ciphers[1 - role], self._receive)
         self.requested: bytes | None = None
@@ -605,7 +623,8 @@ class Updates:
         key = b""
         if self.hybrid:
             key, self.decapsulation_key = ML_KEM_768.key_derive(seed or os.urandom(64))
-        self.requested = public_key(self.private) + key
+        self.mixed, self.late = self.late, {}
+        self.requested = public_key(self.private) + key + bytes(sorted(self.mixed))
         return self.sealer.record(UPDATE_REQUEST, self.requested)
 
     def _receive(self, kind: int, content: bytes):
@@ -623,15 +642,19 @@ class Updates:
                 encapsulated: bytes | None = None) -> bytes:  # fmt: skip
         """The responder's record; none if it has sent its end. `encapsulated`: the random bytes of the ciphertext."""
         expect(self.role == RESPONDER and self.next_receiving_key is None, "an unexpected UPDATE_REQUEST")
-        expect(len(request) == 32 + EK_LENGTH * self.hybrid, "the length of UPDATE_REQUEST")
+        keys_length = 32 + EK_LENGTH * self.hybrid
+        paths = request[keys_length:]
+        expect(len(request) >= keys_length and list(paths) == sorted(set(paths)), "a malformed UPDATE_REQUEST")
+        expect(set(paths) <= set(self.late), "an UPDATE_REQUEST names a path without a late witness")
         if self.sealer.ended:
             return b""
         own = X25519PrivateKey.from_private_bytes(private or os.urandom(32))
         response, material = public_key(own), agree(own, request[:32])
-        if key := request[32:]:
+        if key := request[32:keys_length]:
             shared, ciphertext = encapsulate(key, encapsulated or os.urandom(32))
             response, material = response + ciphertext, material + kem_material(shared, key, ciphertext)
         record = self.sealer.record(UPDATE_RESPONSE, response)
+        material += share_material({path: self.late.pop(path) for path in paths})
         to_responder, to_initiator = self._next_keys(material, request, response)
         self.sealer.state.replace(to_initiator)
         self.next_receiving_key = to_responder
@@ -644,7 +667,8 @@ class Updates:
         material = agree(self.private, response[:32])
         if ciphertext := response[32:]:
             shared = ML_KEM_768.decaps(self.decapsulation_key, ciphertext)
-            material += kem_material(shared, self.requested[32:], ciphertext)
+            material += kem_material(shared, self.requested[32 : 32 + EK_LENGTH], ciphertext)
+        material += share_material(self.mixed)
         to_responder, to_initiator = self._next_keys(material, self.requested, response)
         self.requested = None
         self.opener.state.replace(to_initiator)

@@ -4,7 +4,7 @@ The program enters the control group of a gateway, which writes the TCP option. 
 its static private key, PEER_EXPECTED the public key that the other end must have, both in hexadecimal digits; PEER_VERSION
 is another version of the protocol that it claims to speak. In mode `sealed`, PEER_PAD is the unit of its padding and PEER_UNIT that of the
 other end, which it checks, PEER_UPDATES the number of key updates that it asks for as initiator while it sends, and PEER_VIOLATION one of VIOLATIONS that it commits
-after the handshake.
+after the handshake. With PEER_LATE the initiator's witnesses come after the handshake.
 """
 
 from __future__ import annotations
@@ -207,6 +207,9 @@ class SealedConnection:
 def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], negotiated: Negotiated,
                    configured: int) -> SealedConnection:  # fmt: skip
     """Performs the initiator's handshake."""
+    late = {}
+    if os.environ.get("PEER_LATE"):
+        late, witnesses = witnesses, late
     shares = {path: os.urandom(32) for path in witnesses}
     session = os.urandom(32)
     address, port = main.getpeername()[:2]
@@ -223,7 +226,16 @@ def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], neg
         witnesses[path].close()
     if end.identity is not None:
         main.sendall(end.identity)
-    return SealedConnection(main, end)
+    connection = SealedConnection(main, end)
+    for path, witness in late.items():
+        share = os.urandom(32)
+        witness.sendall(peer.encode_witness(session, path, share))
+        witness.sendall(peer.late_confirm(end.updates, path, share, receive_message(witness)))
+        expect(witness.recv(1) == b"", "bytes after CONFIRM")
+        witness.close()
+    if late:
+        connection.update()
+    return connection
 
 
 def accept_sealed(connections: dict[int, socket.socket], handshakes: Handshakes) -> SealedConnection:

@@ -24,7 +24,7 @@ pub(crate) struct Connection {
     pub(crate) far: TcpStream,
     pub(crate) token: Option<Token>,
     pub(crate) progress: Progress,
-    protection: ProtectionStatus,
+    pub(crate) protection: ProtectionStatus,
     application: SocketAddr,
     pub(crate) peer: SocketAddr,
     since: Instant,
@@ -126,7 +126,7 @@ impl Connection {
 
     fn report(&self, id: u64) -> ConnectionReport {
         let subflows = FullInfo::of(&self.far).map(|info| info.subflows).unwrap_or_default();
-        let ProtectionStatus { mode, level, identity } = self.protection;
+        let (mode, level, identity) = (self.protection.mode, self.protection.level(), self.protection.identity);
         ConnectionReport {
             id,
             application: self.application,

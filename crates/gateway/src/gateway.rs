@@ -25,8 +25,8 @@ use crate::connections::{Connection, Connections};
 use crate::counters::Counters;
 use crate::error::{ProtectionError, StartError};
 use crate::handshake::{
-    Accepted, EstablishError, Established, FailureReason, Negotiation, PendingHandshakes, SealedError, Side,
-    Witnesses, establish, initiate,
+    Accepted, EstablishError, Established, FailureReason, Negotiation, PendingHandshakes, Registration,
+    SealedError, Side, Witnesses, establish, initiate,
 };
 use crate::inbound::ServiceName;
 use crate::kmod::{self, Enabled};
@@ -373,7 +373,7 @@ impl Gateway {
         };
         let session = initiate(params, config, verify_peer, far, witnesses, limit).await;
         let session = session.map_err(EstablishError::from)?;
-        self.negotiation.warn_once.level(far, session.level);
+        self.negotiation.warn_once.level(far, session.late.level());
         Ok(Established::sealed(session, self.record_options()))
     }
 
@@ -392,13 +392,14 @@ impl Gateway {
         }
     }
 
-    /// Runs the handshake of mode `sealed` on an accepted connection; `None` if it is a witness of another.
+    /// Runs the handshake of mode `sealed` on an accepted connection; `None` if it is a witness of another. The registration
+    /// is kept as long as the connection.
     pub(crate) async fn handshake_inbound(
         &self,
         params: &Params,
         services: &Services,
         far: TcpStream,
-    ) -> Result<Option<(TcpStream, Established)>, EstablishError> {
+    ) -> Result<Option<(TcpStream, Established, Registration<'_>)>, EstablishError> {
         let config = ResponderConfig {
             paths: self.policy().required_paths(),
             static_key: self.identities().key_pair().map(KeyPair::private),
@@ -409,10 +410,18 @@ impl Gateway {
         let has_joins = |stream: &TcpStream| self.negotiation.has_joins(stream);
         let accepted = self.pending.respond(params, config, verify_peer, far, has_joins).await;
         match accepted.map_err(EstablishError::from)? {
-            Accepted::Witness => Ok(None),
-            Accepted::Main(far, session) => {
-                self.negotiation.warn_once.level(&far, session.level);
-                Ok(Some((far, Established::sealed(session, self.record_options()))))
+            Accepted::Witness | Accepted::Unused => Ok(None),
+            Accepted::LateWitness(level) => {
+                debug!("a late witness raised a connection to {level} paths");
+                Ok(None)
+            }
+            Accepted::Main(far, session, registration) => {
+                self.negotiation.warn_once.level(&far, session.late.level());
+                let established = Established::sealed(session, self.record_options());
+                if let Some(session) = &established.protection.session {
+                    registration.complete(session);
+                }
+                Ok(Some((far, established, registration)))
             }
         }
     }
@@ -438,9 +447,8 @@ impl Gateway {
         far: TcpStream,
         protection: ProtectionStatus,
     ) -> io::Result<Arc<Connection>> {
-        let connection = self.connections.add(application, far, protection)?;
         self.counters.carried(protection.mode);
-        Ok(connection)
+        self.connections.add(application, far, protection)
     }
 
     /// Carries a connection until it ends or fails, or until `failure` completes.

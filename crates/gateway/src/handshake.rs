@@ -6,11 +6,13 @@
 //! | the policy judges the outcome, once per connection | `negotiation` |
 //! | modes `xor64` and `stream`: the ends derive their transforms | `establish` |
 //! | mode `sealed`: the initiator's and the responder's handshake over a connection and its witnesses | `initiate`, `respond` |
+//! | a witness comes after the handshake of its session | `late_witness` |
 //! | any step fails: the reason is counted and logged | `failure` |
 
 mod establish;
 mod failure;
 mod initiate;
+mod late_witness;
 mod message_io;
 mod negotiation;
 mod negotiator;
@@ -21,6 +23,7 @@ mod tests;
 pub(crate) use establish::{EstablishError, Established, FirstFlight, Side, establish, sealed_params};
 pub use failure::FailureReason;
 pub(crate) use initiate::{Witnesses, initiate};
+pub(crate) use late_witness::{Registration, add_late_witness};
 pub(crate) use message_io::{HANDSHAKE_TIMEOUT, SealedError};
 pub(crate) use negotiation::Negotiation;
 pub(crate) use negotiator::Negotiator;

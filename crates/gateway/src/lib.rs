@@ -42,6 +42,7 @@ mod rate_limit;
 mod relay;
 mod report;
 mod ring_events;
+mod running_session;
 mod sandbox;
 #[allow(
     clippy::all,

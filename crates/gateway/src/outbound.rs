@@ -5,6 +5,7 @@ mod dial;
 mod downgrade;
 mod handshake_limit;
 mod held_syn;
+mod late_witnesses;
 mod open;
 mod proxy;
 mod redirect;

@@ -4,12 +4,14 @@
 //! is carried before the policy has judged the connection's handshake.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use plait_config::TextError;
 use plait_linux::mptcp::Key;
 use plait_proto::option::Mode;
 use plait_proto::sealed::{Level, MAX_PATHS, RequiredPaths};
 
+use crate::running_session::RunningSession;
 use crate::trust::KeyMatch;
 
 /// What to do with a connection whose peer does not negotiate protection.
@@ -198,11 +200,11 @@ pub(crate) struct Negotiated {
 }
 
 /// How well an established connection is protected.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ProtectionStatus {
     pub(crate) mode: Mode,
-    /// Mode `sealed`: on how many of the configured paths an attacker would have to be active.
-    pub(crate) level: Option<Level>,
+    /// Mode `sealed`: the session, whose level late witnesses raise.
+    pub(crate) session: Option<Arc<RunningSession>>,
     /// Mode `sealed`: how the peer's key is known, if it authenticated.
     pub(crate) identity: Option<KeyMatch>,
 }
@@ -210,7 +212,12 @@ pub(crate) struct ProtectionStatus {
 impl ProtectionStatus {
     /// Of a mode other than `sealed`.
     pub(crate) fn of_mode(mode: Mode) -> ProtectionStatus {
-        ProtectionStatus { mode, level: None, identity: None }
+        ProtectionStatus { mode, session: None, identity: None }
+    }
+
+    /// Mode `sealed`: on how many of the configured paths an attacker would have to be active, now.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.session.as_ref().map(|session| session.level())
     }
 }
 

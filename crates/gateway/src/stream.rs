@@ -21,9 +21,7 @@ use crate::socket::configure;
 pub struct Stream {
     near: TcpStream,
     peer: SocketAddr,
-    mode: Mode,
-    level: Option<String>,
-    identity: Option<String>,
+    protection: ProtectionStatus,
     exporter: Option<Exporter>,
 }
 
@@ -43,10 +41,7 @@ impl Stream {
         }
         near.set_nodelay(true)?;
         configure(&gateways_end)?;
-        let ProtectionStatus { mode, level, identity } = protection;
-        let (level, identity) =
-            (level.map(|level| level.to_string()), identity.map(|identity| identity.to_string()));
-        Ok((Stream { near, peer, mode, level, identity, exporter }, gateways_end))
+        Ok((Stream { near, peer, protection, exporter }, gateways_end))
     }
 
     /// The peer's address on the network.
@@ -58,19 +53,19 @@ impl Stream {
     /// How its bytes are protected: [`Mode::Off`] if they are not.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.protection.mode
     }
 
-    /// Mode `sealed`: witnessed and configured paths, such as `2/3`.
+    /// Mode `sealed`: witnessed and configured paths, such as `2/3`. Late witnesses raise it.
     #[must_use]
-    pub fn level(&self) -> Option<&str> {
-        self.level.as_deref()
+    pub fn level(&self) -> Option<String> {
+        self.protection.level().map(|level| level.to_string())
     }
 
     /// Mode `sealed`: how the peer's key is known, `pinned` or `first-use`; `None` if the peer is anonymous.
     #[must_use]
-    pub fn identity(&self) -> Option<&str> {
-        self.identity.as_deref()
+    pub fn identity(&self) -> Option<String> {
+        self.protection.identity.map(|identity| identity.to_string())
     }
 
     /// Mode `sealed`: keys for other protocols, the same at both ends.

@@ -30,6 +30,11 @@
 //! number of configured paths, and an anonymous initiator may be anybody: that it requires all of them protects honest
 //! initiators.
 //!
+//! # Late witnesses
+//!
+//! The first byte need not wait for a slow path: an initiator may leave its witness out of HELLO, and [`LateWitnesses`] add it
+//! to the running session. Until then an attacker in the middle of the paths that took part is undetected, and reads.
+//!
 //! # Authentication
 //!
 //! An initiator that knows its peer, or wants to recognise it later, starts with a static key: the same with Noise's
@@ -60,6 +65,7 @@ mod handshake;
 mod kem;
 mod key_update;
 mod keys;
+mod late_witness;
 mod limits;
 mod messages;
 mod noise;
@@ -88,6 +94,7 @@ pub use handshake::{
     RequiredPaths, Responder, ResponderConfig, Session, WitnessMessages,
 };
 pub use key_update::{ControlRecord, KeyUpdate, KeyUpdateError, UpdateLimits, UpdateSecrets};
+pub use late_witness::{AwaitingConfirm, AwaitingShare, LateShares, LateWitnesses};
 pub use limits::{Limits, peer_network};
 pub use messages::{
     Confirm, Confirmation, FirstMessage, Hello, Identity, OpeningMessage, Reply, Share, Witness,

@@ -222,7 +222,7 @@ fn wait<T: Send>(py: Python<'_>, runtime: &Runtime, work: impl Future<Output = T
 
 fn into_native(stream: Stream) -> PyResult<NativeConnection> {
     let (peer, mode) = (stream.peer(), stream.mode().to_string());
-    let [level, identity] = [stream.level(), stream.identity()].map(|text| text.map(str::to_owned));
+    let (level, identity) = (stream.level(), stream.identity());
     let exporter = stream.exporter().cloned().map(KeyExporter);
     let socket = stream.into_socket().into_std()?;
     socket.set_nonblocking(false)?;

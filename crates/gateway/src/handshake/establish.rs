@@ -9,6 +9,7 @@
 //! These bytes cross the initial subflow, which is on the trusted path, while there is no other.
 
 use std::io;
+use std::sync::Arc;
 
 use plait_linux::mptcp::Key;
 use plait_proto::codec::records::{Opener, Sealer};
@@ -22,6 +23,7 @@ use zeroize::Zeroizing;
 use super::message_io::{HANDSHAKE_TIMEOUT, SealedError};
 use crate::protection::{Agreement, Negotiated, ProtectionStatus};
 use crate::relay::{RecordOptions, Records, Seeds, Transform, Transforms, Updates};
+use crate::running_session::RunningSession;
 use crate::socket::write_all;
 use crate::trust::KeyMatch;
 
@@ -65,14 +67,16 @@ impl Established {
 
     /// After a completed handshake of mode `sealed`.
     pub(crate) fn sealed(session: Session<Option<KeyMatch>>, options: RecordOptions) -> Established {
-        let Session { cipher, send_key, recv_key, exporter, updates, level, peer } = session;
+        let Session { cipher, send_key, recv_key, exporter, updates, late, peer } = session;
+        let updates = Arc::new(Updates::new(updates, options.rekey_after));
+        let running = Arc::new(RunningSession::new(late, Arc::clone(&updates)));
         let transforms = Transforms::Records(Box::new(Records {
             sealer: Sealer::new(cipher, send_key.as_bytes()).with_padding(options.padding),
             opener: Opener::new(cipher, recv_key.as_bytes()),
-            updates: Updates::new(updates, options.rekey_after),
+            updates,
         }));
         let protection =
-            ProtectionStatus { mode: Mode::Sealed, level: Some(level), identity: peer.flatten() };
+            ProtectionStatus { mode: Mode::Sealed, session: Some(running), identity: peer.flatten() };
         Established { protection, exporter: Some(exporter), transforms, first_flight: FirstFlight::Exchange }
     }
 }

@@ -153,7 +153,7 @@ impl From<&SealedError> for FailureReason {
                 | RendezvousError::Repeated(..),
             ) => FailureReason::Replay,
             SealedError::Displaced => FailureReason::Limit,
-            SealedError::Network(_) => FailureReason::Closed,
+            SealedError::Network(_) | SealedError::SessionEnded => FailureReason::Closed,
             SealedError::Timeout => FailureReason::Timeout,
             SealedError::EarlySubflow => FailureReason::EarlySubflow,
             SealedError::NotAuthenticated(error) => FailureReason::from(&**error),

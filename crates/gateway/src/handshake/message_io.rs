@@ -33,6 +33,8 @@ pub(crate) enum SealedError {
     Displaced,
     #[error("a further subflow was opened before the handshake was complete")]
     EarlySubflow,
+    #[error("the connection of this witness has ended")]
+    SessionEnded,
     #[error("the peer did not authenticate: has it an identity (`plait identity`)? ({0})")]
     NotAuthenticated(Box<SealedError>),
 }

@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use plait_proto::identity::PublicKey;
 use plait_proto::sealed::{
-    CompleteSession, Confirm, FirstMessage, HandshakeError, Hello, Identity, Limits, Params, PathId,
-    Rendezvous, Responder, ResponderConfig, Session, SessionId, Witness,
+    CompleteSession, Confirm, FirstMessage, HandshakeError, Hello, Identity, Level, Limits, MessageError,
+    Params, PathId, Rendezvous, Responder, ResponderConfig, Session, SessionId, Witness,
 };
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
+use super::late_witness::{Registration, RunningSessions, WitnessOf, answer};
 use super::message_io::{HANDSHAKE_TIMEOUT, SealedError, close_all, recv, recv_all, send_all, with_timeout};
 use crate::report::Handshakes;
 use crate::socket::{send_last, write_all};
@@ -19,25 +20,33 @@ use crate::socket::{send_last, write_all};
 /// Receives the witnesses of a session, for its main connection.
 type Main = oneshot::Sender<Vec<(Witness, TcpStream)>>;
 
-/// The half-open sessions of a gateway.
-pub(crate) struct PendingHandshakes(Mutex<Rendezvous<Main, TcpStream>>);
+/// The half-open sessions of a gateway, and those that late witnesses can be added to.
+pub(crate) struct PendingHandshakes {
+    half_open: Mutex<Rendezvous<Main, TcpStream>>,
+    running: RunningSessions,
+}
 
 /// What an accepted connection was.
-pub(crate) enum Accepted<P> {
+pub(crate) enum Accepted<'a, P> {
     /// The main connection of a session.
-    Main(TcpStream, Session<P>),
+    Main(TcpStream, Session<P>, Registration<'a>),
     /// A witness; the task of its main connection owns it now.
     Witness,
+    /// A late witness, by which its session has reached this level.
+    LateWitness(Level),
+    /// A connection that its peer closed without a message, or a witness of a session that has ended.
+    Unused,
 }
 
 impl PendingHandshakes {
     pub(crate) fn new() -> PendingHandshakes {
         let limits = Limits { timeout: HANDSHAKE_TIMEOUT, ..Limits::default() };
-        PendingHandshakes(Mutex::new(Rendezvous::new(limits)))
+        let half_open = Mutex::new(Rendezvous::new(limits));
+        PendingHandshakes { half_open, running: RunningSessions::default() }
     }
 
     fn sessions(&self) -> MutexGuard<'_, Rendezvous<Main, TcpStream>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.half_open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn report(&self) -> Handshakes {
@@ -56,7 +65,9 @@ impl PendingHandshakes {
 
     /// Resets witnesses whose main connection did not arrive in time.
     pub(crate) fn expire(&self) {
-        self.sessions().expire(Instant::now());
+        let now = Instant::now();
+        self.sessions().expire(now);
+        self.running.expire(now);
     }
 
     /// Runs the handshake of an accepted connection. `verify_peer` accepts or rejects the key of an initiator that
@@ -69,19 +80,34 @@ impl PendingHandshakes {
         verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
         far: TcpStream,
         has_joins: impl Fn(&TcpStream) -> bool,
-    ) -> Result<Accepted<P>, SealedError> {
+    ) -> Result<Accepted<'_, P>, SealedError> {
         with_timeout(HANDSHAKE_TIMEOUT, async {
             let peer = far.peer_addr()?.ip().to_canonical();
-            match recv(&far).await? {
-                FirstMessage::Witness(witness) => {
-                    let complete = self.sessions().add_witness(Instant::now(), peer, witness, far)?;
-                    hand_over(complete);
-                    Ok(Accepted::Witness)
+            match recv(&far).await {
+                Ok(FirstMessage::Witness(witness)) => match self.running.find(&witness) {
+                    WitnessOf::Handshake => {
+                        let complete = self.sessions().add_witness(Instant::now(), peer, witness, far)?;
+                        hand_over(complete);
+                        Ok(Accepted::Witness)
+                    }
+                    WitnessOf::Session(session) => match answer(session, witness, &far, has_joins).await {
+                        // The initiator gave it up, as when its connection has ended.
+                        Err(
+                            SealedError::SessionEnded
+                            | SealedError::Network(_)
+                            | SealedError::Message(MessageError::Ended { .. }),
+                        ) => Ok(Accepted::Unused),
+                        answered => Ok(Accepted::LateWitness(answered?)),
+                    },
+                    WitnessOf::Ended => Ok(Accepted::Unused),
+                },
+                Ok(FirstMessage::Hello(hello)) => {
+                    let replied = self.reply(params, config, verify_peer, &far, &hello, has_joins).await;
+                    let (session, registration) = replied?;
+                    Ok(Accepted::Main(far, session, registration))
                 }
-                FirstMessage::Hello(hello) => {
-                    let session = self.reply(params, config, verify_peer, &far, &hello, has_joins).await?;
-                    Ok(Accepted::Main(far, session))
-                }
+                Err(SealedError::Message(MessageError::Ended { got: 0, .. })) => Ok(Accepted::Unused),
+                Err(error) => Err(error),
             }
         })
         .await
@@ -95,13 +121,14 @@ impl PendingHandshakes {
         far: &TcpStream,
         hello: &Hello,
         has_joins: impl Fn(&TcpStream) -> bool,
-    ) -> Result<Session<P>, SealedError> {
+    ) -> Result<(Session<P>, Registration<'_>), SealedError> {
         let responder = Responder::accept(params, hello, config)?;
         let peer = far.peer_addr()?.ip().to_canonical();
         let (sender, complete) = oneshot::channel();
         let session = responder.session();
         let all = self.sessions().add_hello(Instant::now(), peer, session, responder.witnesses(), sender)?;
         let _abandon = AbandonOnDrop { pending: self, session };
+        let registration = self.running.register(session, responder.witnesses());
         hand_over(all);
         // An error means that the table has dropped the session, and before its time was up.
         let arrived = complete.await.map_err(|_| SealedError::Displaced)?;
@@ -129,7 +156,7 @@ impl PendingHandshakes {
             return Err(SealedError::EarlySubflow);
         }
         close_all(&streams)?;
-        Ok(session)
+        Ok((session, registration))
     }
 }
 

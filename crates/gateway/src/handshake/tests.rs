@@ -1,19 +1,22 @@
 //! Both ends of the `sealed` handshake over loopback connections.
 
 use std::io;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use plait_linux::mptcp::Key;
 use plait_proto::Secret;
 use plait_proto::codec::records::{AeadCipher, OVERHEAD, Opened, Opener, Sealer};
 use plait_proto::identity::{KeyPair, PublicKey};
 use plait_proto::sealed::{
-    HandshakeError, InitiatorConfig, Params, RequiredPaths, ResponderConfig, Service, Services,
+    HandshakeError, InitiatorConfig, Params, PathId, RequiredPaths, ResponderConfig, Service, Services,
 };
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::socket::{reset_on_drop, write_all};
+use crate::relay::Updates;
+use crate::running_session::RunningSession;
+use crate::socket::{close_on_drop, reset_on_drop, write_all};
 use crate::trust::{KeyMatch, PeerAuthError};
 
 type Session = plait_proto::sealed::Session<Option<KeyMatch>>;
@@ -92,7 +95,7 @@ async fn respond_by(
     }
     let mut main = None;
     while let Some(answer) = answers.join_next().await {
-        if let Accepted::Main(stream, established) = answer.expect("it does not panic")? {
+        if let Accepted::Main(stream, established, _) = answer.expect("it does not panic")? {
             main = Some((stream, established));
         }
     }
@@ -117,8 +120,8 @@ async fn both_ends_derive_the_same_keys_in_any_order_of_arrival() {
             );
             let (one, (_, other)) =
                 (one.expect("the handshake completes"), other.expect("the handshake completes"));
-            assert_eq!(one.level.to_string(), format!("{0}/{0}", witnesses + 1));
-            assert_eq!(other.level, one.level);
+            assert_eq!(one.late.level().to_string(), format!("{0}/{0}", witnesses + 1));
+            assert_eq!(other.late.level(), one.late.level());
             for (from, to) in [(&one, &other), (&other, &one)] {
                 let mut record = vec![7; 5 + OVERHEAD];
                 Sealer::new(from.cipher, from.send_key.as_bytes()).seal(&mut record, 5);
@@ -250,8 +253,8 @@ async fn level_is_limited_to_the_paths_of_a_session() {
         initiate(&params, asks(RequiredPaths::All, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT),
         respond_to(pending(), accepted, RequiredPaths::All)
     );
-    assert_eq!(one.expect("the handshake completes").level.to_string(), "16/16");
-    assert_eq!(other.expect("the handshake completes").1.level.to_string(), "16/16");
+    assert_eq!(one.expect("the handshake completes").late.level().to_string(), "16/16");
+    assert_eq!(other.expect("the handshake completes").1.late.level().to_string(), "16/16");
 }
 
 #[tokio::test]
@@ -305,4 +308,47 @@ async fn stalled_peer_times_out() {
         initiate(&params(), asks(RequiredPaths::Any, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT)
             .await;
     assert!(matches!(unanswered, Err(SealedError::Timeout)));
+}
+
+fn running(session: Session) -> Arc<RunningSession> {
+    let updates = Updates::new(session.updates, Duration::from_secs(3600));
+    Arc::new(RunningSession::new(session.late, Arc::new(updates)))
+}
+
+#[tokio::test]
+async fn late_witness_raises_the_level_of_a_running_session() {
+    let (pending, params, path) = (pending(), params(), PathId::new(1).expect("a path's number"));
+    let respond =
+        |stream| pending.respond(&params, config(RequiredPaths::Any), accept_any, stream, |_: &TcpStream| false);
+    let (main, accepted) = pair().await;
+    let alone = Witnesses { configured: 2, streams: Vec::new() };
+    let asked = asks(RequiredPaths::Any, None);
+    let (one, other) = tokio::join!(
+        initiate(&params, asked, accept_any, &main, alone, HANDSHAKE_TIMEOUT),
+        respond(accepted)
+    );
+    let Ok(Accepted::Main(_far, other, registration)) = other else { panic!("expected a main connection") };
+    let (one, other) = (running(one.expect("the handshake completes")), running(other));
+    assert_eq!(one.level().to_string(), "1/2");
+
+    let (witness, arrived) = pair().await;
+    let weak = Arc::downgrade(&one);
+    let completes = async {
+        // The responder waits for its own end of the handshake.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        registration.complete(&other);
+    };
+    let (added, answered, ()) =
+        tokio::join!(add_late_witness(&weak, path, &witness), respond(arrived), completes);
+    assert_eq!(added.expect("it is added").to_string(), "2/2");
+    assert!(matches!(answered, Ok(Accepted::LateWitness(level)) if level.is_full()));
+    assert_eq!((one.level(), other.level().to_string()), (other.level(), "2/2".to_owned()));
+
+    // Witnesses that are not needed any more are nobody's fault.
+    drop((one, registration));
+    let (witness, arrived) = pair().await;
+    close_on_drop(&witness).expect("it is a socket");
+    assert!(matches!(add_late_witness(&weak, path, &witness).await, Err(SealedError::SessionEnded)));
+    drop(witness);
+    assert!(matches!(respond(arrived).await, Ok(Accepted::Unused)));
 }

@@ -95,10 +95,10 @@ impl Gateway {
         services: &Services,
     ) -> Result<(), ServeError> {
         let agreement = self.negotiation().agreement(self.policy(), &far).await.map_err(CarryError::from)?;
-        let (far, established) = match sealed_params(&agreement, Side::Responder) {
+        let (far, established, _registration) = match sealed_params(&agreement, Side::Responder) {
             Some(params) => {
                 match self.handshake_inbound(&params, services, far).await.map_err(CarryError::from)? {
-                    Some(main) => main,
+                    Some((far, established, registration)) => (far, established, Some(registration)),
                     // It is a witness.
                     None => return Ok(()),
                 }
@@ -108,13 +108,13 @@ impl Gateway {
             }
             None => {
                 let established = self.establish(&agreement, Side::Responder, &far).await;
-                (far, established.map_err(CarryError::from)?)
+                (far, established.map_err(CarryError::from)?, None)
             }
         };
         let Established { protection, exporter, mut transforms, first_flight } = established;
         let _carried = self.permit().await;
         let peer = far.peer_addr().map_err(ServeError::Service)?;
-        let near = match service.connect(peer, protection, exporter).await {
+        let near = match service.connect(peer, protection.clone(), exporter).await {
             Ok(near) => near,
             Err(error) => {
                 if let Some(notice) = transforms.failure(Failure::Service) {
@@ -126,11 +126,12 @@ impl Gateway {
         };
         let application = near.peer_addr().map_err(ServeError::Service)?;
         let connection = self.register(application, far, protection).map_err(ServeError::Service)?;
+        let mode = connection.protection.mode;
         let early_subflow = async {
             if first_flight == FirstFlight::BothDirections {
                 connection.progress.received.first_byte().await;
             }
-            if protection.mode != Mode::Off && self.negotiation().has_early_subflow(&connection.far) {
+            if mode != Mode::Off && self.negotiation().has_early_subflow(&connection.far) {
                 return Refusal::EarlySubflow;
             }
             pending().await

@@ -3,21 +3,24 @@
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plait_linux::interfaces::interfaces;
 use plait_proto::option::Mode;
-use plait_proto::sealed::{Exporter, MAX_PATHS, Params, RequiredPaths};
+use plait_proto::sealed::{Exporter, HandshakeError, MAX_PATHS, Params, RequiredPaths};
 use tokio::net::TcpStream;
 use tracing::{info, warn};
 
 use super::dial::Dialer;
 use super::downgrade::{DowngradeCheck, DowngradeError};
 use super::handshake_limit::HandshakeLimit;
+use super::late_witnesses::LateWitnesses;
 use super::witness::{OpenedWitnesses, OpeningWitnesses};
 use super::witness_memory::WitnessMemory;
+use crate::connections::Connection;
 use crate::error::{ProtectionError, StartError};
 use crate::gateway::{CarryError, Gateway};
 use crate::handshake::{
@@ -30,8 +33,16 @@ use crate::relay::RelayError;
 use crate::socket::{canonical, configure, has_mptcp};
 use crate::trust::{ExpectedPeer, PeerAuthError, PeerName, SealedPeers};
 
-/// How long a handshake with witnesses may take that can do without them.
-const WITNESS_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a handshake with witnesses may take that can do without them: so many times as long as it took to connect, within
+/// these bounds.
+const WITNESS_TIMEOUT: (u32, RangeInclusive<Duration>) =
+    (4, Duration::from_secs(1)..=Duration::from_secs(3));
+
+/// The shortest time after which TCP sends again what was lost.
+const RETRANSMISSION: Duration = Duration::from_millis(200);
+
+/// How much longer than the main connection a witness may take that the handshake waits for, besides as long again.
+const TOLERANCE: Duration = Duration::from_millis(20);
 
 /// Opens connections for applications and carries them.
 pub struct Outbound {
@@ -61,7 +72,7 @@ pub(super) enum OpenError {
     #[error(transparent)]
     Downgrade(#[from] DowngradeError),
     /// A further attempt leaves these witnesses out.
-    #[error("the messages of a witness did not arrive within {} s", WITNESS_TIMEOUT.as_secs())]
+    #[error("the messages of a witness did not arrive in time")]
     WitnessTimeout,
 }
 
@@ -100,7 +111,7 @@ impl Opened {
     }
 
     pub(super) fn protection(&self) -> ProtectionStatus {
-        self.established.protection
+        self.established.protection.clone()
     }
 
     /// Mode `sealed`: keys for other protocols.
@@ -214,14 +225,16 @@ impl Outbound {
             Mode::Xor64 | Mode::Stream | Mode::Off => None,
         };
         // Concurrently with the main connection, on the other paths.
-        let witnesses = self.start_witnesses(main, destinations);
+        let (begun, witnesses) = (Instant::now(), self.start_witnesses(main, destinations));
         let connected = self.dialer.connect(destinations, interface).await;
         let (far, destination) = connected.map_err(OpenError::Connect)?;
+        let connect_time = begun.elapsed();
         configure(&far).map_err(OpenError::Connect)?;
         let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
         let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
         let established =
-            self.establish(peer, &far, downgrade, expected.as_ref(), witnesses, destinations).await;
+            self.establish(peer, (&far, connect_time), downgrade, expected.as_ref(), witnesses, destinations);
+        let established = established.await;
         let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
         if established.protection.mode == Mode::Sealed {
             self.sealed_peers.remember(peer, canonical(destination).ip()).await;
@@ -233,7 +246,7 @@ impl Outbound {
     async fn establish(
         &self,
         peer: &PeerName,
-        far: &TcpStream,
+        (far, connect_time): (&TcpStream, Duration),
         downgrade: DowngradeCheck,
         expected: Option<&ExpectedPeer>,
         witnesses: Option<OpeningWitnesses>,
@@ -246,20 +259,36 @@ impl Outbound {
         };
         match sealed_params(&agreement, Side::Initiator) {
             Some(params) => {
-                let opened = self.finish_witnesses(witnesses, far, &params, addresses).await;
+                let first_use = expected.is_some_and(ExpectedPeer::is_first_use);
+                let suspected = far.peer_addr().is_ok_and(|peer| self.witness_memory.is_suspected(peer.ip()));
+                let waits = self.requires_witnesses() || first_use || suspected;
+                let patience = (connect_time + TOLERANCE, waits);
+                let (opened, late) = self.finish_witnesses(witnesses, far, &params, addresses, patience).await;
                 let (witnesses, outcome) = opened.split();
                 let can_do_without = outcome.has_witnesses() && !self.requires_witnesses();
-                let limit = if can_do_without { WITNESS_TIMEOUT } else { HANDSHAKE_TIMEOUT };
+                let (times, bounds) = WITNESS_TIMEOUT;
+                let limit = match can_do_without {
+                    true => (times * connect_time).clamp(*bounds.start(), *bounds.end()),
+                    false => HANDSHAKE_TIMEOUT,
+                };
+                let begun = Instant::now();
                 match self.gateway.handshake_outbound(&params, peer, expected, far, witnesses, limit).await {
                     Err(EstablishError::Sealed(SealedError::Timeout)) if can_do_without => {
                         outcome.timed_out(self.gateway.negotiation());
                         Err(OpenError::WitnessTimeout)
                     }
                     established => {
-                        if established.is_ok() {
+                        let established = established?;
+                        // A message that is lost takes longer than 200 ms to be sent again.
+                        if begun.elapsed() <= 2 * connect_time + RETRANSMISSION {
                             outcome.succeeded();
+                        } else {
+                            outcome.lost();
                         }
-                        Ok(established?)
+                        if let Some((late, session)) = late.zip(established.protection.session.as_ref()) {
+                            late.add_to(session);
+                        }
+                        Ok(established)
                     }
                 }
             }
@@ -305,7 +334,8 @@ impl Outbound {
         far: &TcpStream,
         params: &Params,
         addresses: &[SocketAddr],
-    ) -> OpenedWitnesses {
+        patience: (Duration, bool),
+    ) -> (OpenedWitnesses, Option<LateWitnesses>) {
         let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
         let opening = started.or_else(|| self.start_witnesses(main.as_deref(), addresses));
         let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured(main.as_deref()));
@@ -313,8 +343,12 @@ impl Outbound {
             self.gateway.negotiation().warn_once.too_many_paths(configured);
         }
         match opening {
-            Some(opening) => opening.finish(configured, main.as_deref(), params.chosen).await,
-            None => OpenedWitnesses::none(configured, &self.witness_memory),
+            Some(opening) => {
+                let (opened, late) =
+                    opening.finish(configured, main.as_deref(), params.chosen, patience).await;
+                (opened, Some(late))
+            }
+            None => (OpenedWitnesses::none(configured, &self.witness_memory), None),
         }
     }
 
@@ -340,10 +374,25 @@ impl Outbound {
         };
         let failed = async {
             tokio::select! {
-                error = paths_failed => error,
+                error = paths_failed => CarryError::from(error),
+                error = intercepted(&connection) => error.into(),
                 never = keepalive::adapt(&connection) => match never {},
             }
         };
-        self.gateway.carry(near, &connection, transforms, failed).await
+        let carried = self.gateway.carry(near, &connection, transforms, failed).await;
+        if let Err(CarryError::Establish(error)) = &carried {
+            self.witness_memory.suspect(peer.ip());
+            let interface = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(&connection.far));
+            self.gateway.handshake_failed(peer, interface.as_deref(), error.into(), error);
+        }
+        carried
+    }
+}
+
+/// Waits until a late witness proves that somebody is in the middle of a connection.
+async fn intercepted(connection: &Connection) -> EstablishError {
+    match &connection.protection.session {
+        Some(session) => SealedError::from(HandshakeError::Confirmation(session.intercepted().await)).into(),
+        None => pending().await,
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! They go to the destination that was asked for, or to another address given for the same peer; never to one that the peer
 //! announced. An attacker in the middle of the main connection could announce his own, and so be on every path.
+//!
+//! The handshake waits for those that come about as fast as the main connection. The others are late: they are added to the
+//! running session ([`super::late_witnesses`]).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,38 +18,50 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::dial::{Attempt, Dialer, alternate_families};
+use super::late_witnesses::{Judge, LateWitnesses};
 use super::witness_memory::{Advice, WitnessMemory};
 use crate::handshake::{Negotiation, Witnesses};
 use crate::paths::{Subflows, source_address};
 use crate::protection::Agreement;
-use crate::socket::configure;
+use crate::socket::{close_on_drop, configure};
 
 /// How long a path may take to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// An interface, and the address to connect to through it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) interface: String,
+    pub(super) remote: SocketAddr,
+}
+
+impl Target {
+    pub(super) fn peer(&self) -> IpAddr {
+        self.remote.ip().to_canonical()
+    }
+}
+
+/// Connections that are being opened; those that are no longer wanted close without a message.
+pub(super) type Attempts = JoinSet<(Target, io::Result<TcpStream>)>;
 
 /// The witness connections of one session, while they are being opened.
 pub(super) struct OpeningWitnesses {
-    negotiation: Arc<Negotiation>,
-    memory: Arc<WitnessMemory>,
-    deadline: Instant,
-    attempts: JoinSet<(Target, io::Result<TcpStream>)>,
-    /// The unfinished attempts.
-    pending: Vec<Target>,
+    pub(super) negotiation: Arc<Negotiation>,
+    pub(super) memory: Arc<WitnessMemory>,
+    begun: Instant,
+    attempts: Attempts,
+    /// The unfinished attempts that the handshake waits for.
+    awaited: Vec<Target>,
+    /// The attempts that it does not wait for.
+    late: Vec<Target>,
     /// The failed attempts, and why.
     failed: Vec<(Target, String)>,
 }
 
-/// An interface, and the address to connect to through it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    interface: String,
-    remote: SocketAddr,
-}
-
 impl OpeningWitnesses {
     /// Starts to connect through each interface with a route to one of the peer's addresses, except `main`, that of the
-    /// main connection. A session has at most [`MAX_WITNESSES`]: the interfaces with the lowest index are used. Unless
-    /// witnesses are `required`, those of paths that failed lately are left out.
+    /// main connection. A session has at most [`MAX_WITNESSES`]: the interfaces with the lowest index are used. If witnesses are
+    /// `required`, the handshake waits for all; else not for those of paths that were slow lately.
     pub(super) fn start(
         negotiation: &Arc<Negotiation>,
         dialer: &Arc<Dialer>,
@@ -55,13 +70,15 @@ impl OpeningWitnesses {
         (main, addresses): (&str, &[SocketAddr]),
         required: bool,
     ) -> OpeningWitnesses {
-        let (mut attempts, mut pending) = (JoinSet::new(), Vec::new());
+        let begun = Instant::now();
+        let mut attempts = JoinSet::new();
+        let (mut awaited, mut late) = (Vec::new(), Vec::new());
         let mut failed: Vec<(Target, String)> = Vec::new();
         // What a failure without a route is reported for.
         let first = addresses.first().copied();
         let unreachable = |interface: String| first.map(|remote| Target { interface, remote });
         for interface in subflows.usable().into_iter().filter(|interface| interface.name != main) {
-            if pending.len() == usize::from(MAX_WITNESSES) {
+            if attempts.len() == usize::from(MAX_WITNESSES) {
                 break;
             }
             let reachable = addresses.iter().find(|address| has_route(&interface, **address));
@@ -74,100 +91,114 @@ impl OpeningWitnesses {
             let reachable = alternate_families(addresses).filter(|address| has_route(&interface, *address));
             let race = reachable.map(|address| Attempt::new(address, Some(&interface.name))).collect();
             let (dialer, target) = (Arc::clone(dialer), Target { interface: interface.name, remote });
-            let advice = memory.advice(&target.interface, target.peer(), Instant::now().into_std());
-            if required || advice == Advice::Wait {
-                pending.push(target.clone());
-                attempts.spawn(async move {
-                    let connected = dialer.race(race).await;
-                    (target, connected.map(|(stream, _)| stream))
-                });
-                continue;
+            match memory.advice(&target.interface, target.peer(), begun.into_std()) {
+                Advice::Skip if !required => {
+                    failed.push((target, "it failed for the connections before".into()));
+                    continue;
+                }
+                Advice::Late if !required => late.push(target.clone()),
+                Advice::Wait | Advice::Late | Advice::Skip => awaited.push(target.clone()),
             }
-            if advice == Advice::Probe {
-                let (memory, target) = (Arc::clone(memory), target.clone());
-                tokio::spawn(async move {
-                    if tokio::time::timeout(CONNECT_TIMEOUT, dialer.race(race))
-                        .await
-                        .is_ok_and(|done| done.is_ok())
-                    {
-                        memory.succeeded(&target.interface, target.peer());
-                    }
-                });
-            }
-            failed.push((target, "it failed for the connections before".into()));
+            attempts.spawn(async move {
+                let connected = dialer.race(race).await.map(|(stream, _)| stream);
+                // One that is no longer wanted ends without a message, which the responder does not mind.
+                (target, connected.and_then(|stream| close_on_drop(&stream).map(|()| stream)))
+            });
         }
         for name in subflows.unavailable().into_iter().filter(|name| name != main) {
             failed.extend(
                 unreachable(name).map(|target| (target, "the interface does not exist or is down".into())),
             );
         }
-        let deadline = Instant::now() + CONNECT_TIMEOUT;
         let (negotiation, memory) = (Arc::clone(negotiation), Arc::clone(memory));
-        OpeningWitnesses { negotiation, memory, deadline, attempts, pending, failed }
+        OpeningWitnesses { negotiation, memory, begun, attempts, awaited, late, failed }
     }
 
-    /// Waits until every path has its witness or failed. `main` is the interface through which the main connection left
-    /// after all, and `chosen` the variant its ends agreed on.
+    /// Waits for the awaited ones, for the time from now that a `prompt` one may take, or if it `waits_for_all`, for all. `main`
+    /// is the interface through which the main connection left after all, and `chosen` the variant its ends agreed on.
     pub(super) async fn finish(
         mut self,
         configured: usize,
         main: Option<&str>,
         chosen: u8,
-    ) -> OpenedWitnesses {
-        let (mut streams, mut paths) = (Vec::new(), Vec::new());
-        while let Ok(Some(Ok((target, connected)))) =
-            tokio::time::timeout_at(self.deadline, self.attempts.join_next()).await
-        {
-            self.pending.retain(|pending| *pending != target);
+        (prompt, waits_for_all): (Duration, bool),
+    ) -> (OpenedWitnesses, LateWitnesses) {
+        let mut deadline = self.begun + CONNECT_TIMEOUT;
+        if waits_for_all {
+            self.awaited.append(&mut self.late);
+        } else {
+            deadline = deadline.min(Instant::now() + prompt);
+        }
+        let (mut streams, mut paths, mut opened_late) = (Vec::new(), Vec::new(), Vec::new());
+        while !self.awaited.is_empty() {
+            let Ok(Some(Ok((target, connected)))) =
+                tokio::time::timeout_at(deadline, self.attempts.join_next()).await
+            else {
+                break;
+            };
+            let was_awaited = self.awaited.contains(&target);
+            self.awaited.retain(|awaited| *awaited != target);
+            self.late.retain(|late| *late != target);
             if Some(target.interface.as_str()) == main {
                 continue;
             }
-            let stream = match connected {
-                Ok(stream) => self.check(&stream, chosen).await.map(|()| stream),
-                Err(error) => Err(error.to_string()),
-            };
-            match stream {
-                Ok(stream) => {
+            match check(&self.negotiation, connected, chosen).await {
+                Ok(stream) if was_awaited => {
                     self.negotiation.warn_once.witness(&target.interface, target.peer());
-                    paths.push((target.interface, target.remote.ip()));
+                    paths.push(target);
                     streams.push(stream);
+                }
+                Ok(stream) => {
+                    let _ = close_on_drop(&stream);
+                    opened_late.push((target, stream));
                 }
                 Err(reason) => self.failed.push((target, reason)),
             }
         }
-        let slow = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
-        for target in self.pending.drain(..) {
-            self.memory.failed(&target.interface, target.peer(), Instant::now().into_std());
-            self.failed.push((target, slow.clone()));
+        for target in self.awaited.drain(..) {
+            self.memory.slow(&target.interface, target.peer(), Instant::now().into_std());
+            self.late.push(target);
         }
         for (target, reason) in
             self.failed.iter().filter(|(target, _)| Some(target.interface.as_str()) != main)
         {
             self.negotiation.warn_once.no_witness(&target.interface, target.peer(), reason);
         }
-        OpenedWitnesses {
-            witnesses: Witnesses { configured: configured.max(streams.len() + 1), streams },
-            memory: self.memory,
-            paths,
-        }
-    }
-
-    /// A witness must have negotiated what the main connection did.
-    async fn check(&self, stream: &TcpStream, chosen: u8) -> Result<(), String> {
-        configure(stream).map_err(|error| error.to_string())?;
-        match self.negotiation.agreement(self.negotiation.policy(), stream).await {
-            Ok(Agreement::Protected(negotiated)) if negotiated.chosen == chosen => Ok(()),
-            Ok(_) => Err("it negotiated something else than the main connection".into()),
-            Err(refusal) => Err(refusal.to_string()),
-        }
+        self.late.retain(|target| Some(target.interface.as_str()) != main);
+        let memory = Arc::clone(&self.memory);
+        let late = LateWitnesses {
+            judge: Judge { negotiation: self.negotiation, memory, limit: prompt },
+            attempts: self.attempts,
+            pending: self.late,
+            opened: opened_late,
+            first_path: streams.len() + 1,
+            chosen,
+        };
+        let witnesses = Witnesses { configured: configured.max(streams.len() + 1), streams };
+        (OpenedWitnesses { witnesses, memory: self.memory, paths }, late)
     }
 }
 
-/// The witness connections of one session, and the paths that they are on.
+/// A witness must have negotiated what the main connection did.
+pub(super) async fn check(
+    negotiation: &Negotiation,
+    connected: io::Result<TcpStream>,
+    chosen: u8,
+) -> Result<TcpStream, String> {
+    let stream = connected.map_err(|error| error.to_string())?;
+    configure(&stream).map_err(|error| error.to_string())?;
+    match negotiation.agreement(negotiation.policy(), &stream).await {
+        Ok(Agreement::Protected(negotiated)) if negotiated.chosen == chosen => Ok(stream),
+        Ok(_) => Err("it negotiated something else than the main connection".into()),
+        Err(refusal) => Err(refusal.to_string()),
+    }
+}
+
+/// The witness connections of a handshake, and the paths that they are on.
 pub(super) struct OpenedWitnesses {
     pub(super) witnesses: Witnesses,
     memory: Arc<WitnessMemory>,
-    paths: Vec<(String, IpAddr)>,
+    paths: Vec<Target>,
 }
 
 impl OpenedWitnesses {
@@ -177,16 +208,16 @@ impl OpenedWitnesses {
         OpenedWitnesses { witnesses, memory: Arc::clone(memory), paths: Vec::new() }
     }
 
-    /// What takes note of the session's end, and its witnesses.
+    /// What takes note of the handshake's end, and its witnesses.
     pub(super) fn split(self) -> (Witnesses, WitnessOutcome) {
         (self.witnesses, WitnessOutcome { memory: self.memory, paths: self.paths })
     }
 }
 
-/// Takes note of whether paths carried a session's messages.
+/// Takes note of whether paths carried a handshake's messages.
 pub(super) struct WitnessOutcome {
     memory: Arc<WitnessMemory>,
-    paths: Vec<(String, IpAddr)>,
+    paths: Vec<Target>,
 }
 
 impl WitnessOutcome {
@@ -195,23 +226,24 @@ impl WitnessOutcome {
         !self.paths.is_empty()
     }
 
+    /// All messages arrived.
     pub(super) fn succeeded(&self) {
-        self.paths.iter().for_each(|(interface, peer)| self.memory.succeeded(interface, *peer));
+        self.paths.iter().for_each(|target| self.memory.prompt(&target.interface, target.peer()));
     }
 
-    /// Messages did not arrive in time: it cannot be told which path lost them.
-    pub(super) fn timed_out(&self, negotiation: &Negotiation) {
+    /// Messages were lost: it cannot be told on which path.
+    pub(super) fn lost(&self) {
         let now = Instant::now().into_std();
-        for (interface, peer) in &self.paths {
-            self.memory.lost(interface, *peer, now);
-            negotiation.warn_once.no_witness(interface, peer.to_canonical(), "its messages did not arrive");
-        }
+        self.paths.iter().for_each(|target| self.memory.lost(&target.interface, target.peer(), now));
     }
-}
 
-impl Target {
-    fn peer(&self) -> IpAddr {
-        self.remote.ip().to_canonical()
+    /// Messages did not arrive at all.
+    pub(super) fn timed_out(&self, negotiation: &Negotiation) {
+        self.lost();
+        for Target { interface, remote } in &self.paths {
+            let peer = remote.ip().to_canonical();
+            negotiation.warn_once.no_witness(interface, peer, "its messages did not arrive");
+        }
     }
 }
 

@@ -1,95 +1,142 @@
-//! Which paths carried no witness lately, so that not every connection waits for one that does not come.
+//! What is known of paths' witnesses, so that not every connection waits for one that is slow or does not come.
 //!
-//! An attacker who blocks a path has the same effect on a connection with and without this memory: there is no witness on that
-//! path. Where one is required, connections wait and fail regardless of it.
+//! A witness that is not waited for comes late: until it has, an attacker in the middle of the main connection is undetected.
+//! Where witnesses are required, connections wait and fail regardless of this memory; so they do, unless a witness does not come
+//! at all, with a peer for which a late one has proved somebody in the middle.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plait_proto::sealed::peer_network;
 
-/// Failures in a row, without a success between them, after which a path is not waited for.
+/// Failures in a row, without a success between them, after which a path is tried less often.
 const MAX_FAILURES: u32 = 2;
 
-/// Between two attempts on a path that is not waited for.
+/// Between two attempts on such a path.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Before a path is waited for again whose connections were opened but lost messages: only a session can tell whether it works.
+/// Witnesses in a row that came in time, after which a path that was slow is waited for again.
+const PROMPT_AGAIN: u32 = 8;
+
+/// Before a path that lost messages is waited for again. Only a session shows whether it works, and one may be too short.
 const LOSS_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Paths beyond which those that failed longest ago are forgotten.
+/// Paths beyond which those that were tried longest ago are forgotten.
 const MAX_PATHS: usize = 4096;
 
-/// The paths whose last witness failed: by interface, and network of the peer.
-#[derive(Default)]
-pub(super) struct WitnessMemory(Mutex<HashMap<(String, IpAddr), Failures>>);
+/// Peers beyond which suspicion is no longer remembered.
+const MAX_SUSPECTED: usize = 4096;
 
-struct Failures {
-    in_a_row: u32,
+/// What is known of paths, by interface and network of the peer, and of peers. A path that is not in it works.
+#[derive(Default)]
+pub(super) struct WitnessMemory {
+    paths: Mutex<HashMap<(String, IpAddr), Known>>,
+    suspected: Mutex<HashSet<IpAddr>>,
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    /// Attempts in a row that opened no connection.
+    failures: u32,
     last_attempt: Instant,
-    /// Connections are opened, but messages were lost.
-    loses: bool,
+    /// Its witnesses are slower than the main path.
+    slow: bool,
+    /// Those in a row that were not.
+    prompt: u32,
+    /// When messages were lost.
+    lost: Option<Instant>,
 }
 
 /// What to do about a path's witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Open it and wait for it.
+    /// Open it, and let the handshake wait for it.
     Wait,
-    /// Open it to learn whether the path works again, but do not wait.
-    Probe,
+    /// Open it, and add it to the session when it comes.
+    Late,
     /// The path does not work.
     Skip,
 }
 
 impl WitnessMemory {
-    fn failures(&self) -> MutexGuard<'_, HashMap<(String, IpAddr), Failures>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn paths(&self) -> MutexGuard<'_, HashMap<(String, IpAddr), Known>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn suspected(&self) -> MutexGuard<'_, HashSet<IpAddr>> {
+        self.suspected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What to do about the path through an interface to a peer, now.
     pub(super) fn advice(&self, interface: &str, peer: IpAddr, now: Instant) -> Advice {
-        let mut failures = self.failures();
-        let Some(known) = failures.get_mut(&key(interface, peer)) else { return Advice::Wait };
-        let (interval, retry) = match known {
-            Failures { loses: true, .. } => (LOSS_INTERVAL, Advice::Wait),
-            Failures { in_a_row: ..MAX_FAILURES, .. } => return Advice::Wait,
-            _ => (RETRY_INTERVAL, Advice::Probe),
-        };
-        if now.duration_since(known.last_attempt) < interval {
-            return Advice::Skip;
+        let mut paths = self.paths();
+        let Some(known) = paths.get_mut(&key(interface, peer)) else { return Advice::Wait };
+        if known.failures >= MAX_FAILURES {
+            if now.duration_since(known.last_attempt) < RETRY_INTERVAL {
+                return Advice::Skip;
+            }
+            known.last_attempt = now;
+            return Advice::Late;
         }
-        known.last_attempt = now;
-        retry
+        if known.lost.is_some_and(|lost| now.duration_since(lost) >= LOSS_INTERVAL) {
+            known.lost = None;
+        }
+        if known.slow || known.lost.is_some() { Advice::Late } else { Advice::Wait }
     }
 
-    pub(super) fn succeeded(&self, interface: &str, peer: IpAddr) {
-        self.failures().remove(&key(interface, peer));
+    /// Its witness came in time, or would have.
+    pub(super) fn prompt(&self, interface: &str, peer: IpAddr) {
+        let mut paths = self.paths();
+        let key = key(interface, peer);
+        let Some(known) = paths.get_mut(&key) else { return };
+        (known.failures, known.prompt) = (0, known.prompt + 1);
+        known.slow &= known.prompt < PROMPT_AGAIN;
+        if !known.slow && known.lost.is_none() {
+            paths.remove(&key);
+        }
+    }
+
+    /// Its witness did not come in time.
+    pub(super) fn slow(&self, interface: &str, peer: IpAddr, now: Instant) {
+        self.record(interface, peer, now, |known| {
+            (known.failures, known.slow, known.prompt) = (0, true, 0);
+        });
+    }
+
+    /// Messages were lost.
+    pub(super) fn lost(&self, interface: &str, peer: IpAddr, now: Instant) {
+        self.record(interface, peer, now, |known| (known.failures, known.lost) = (0, Some(now)));
     }
 
     /// No connection was opened.
     pub(super) fn failed(&self, interface: &str, peer: IpAddr, now: Instant) {
-        self.record(interface, peer, now, false);
+        self.record(interface, peer, now, |known| {
+            (known.failures, known.prompt, known.last_attempt) = (known.failures.saturating_add(1), 0, now);
+        });
     }
 
-    /// A connection was opened, and its messages did not arrive.
-    pub(super) fn lost(&self, interface: &str, peer: IpAddr, now: Instant) {
-        self.record(interface, peer, now, true);
-    }
-
-    fn record(&self, interface: &str, peer: IpAddr, now: Instant, loses: bool) {
-        let mut failures = self.failures();
-        if failures.len() >= MAX_PATHS {
-            let oldest =
-                failures.iter().min_by_key(|(_, known)| known.last_attempt).map(|(key, _)| key.clone());
-            oldest.map(|key| failures.remove(&key));
+    /// A late witness proved that somebody is in the middle of a connection with the peer.
+    pub(super) fn suspect(&self, peer: IpAddr) {
+        let mut suspected = self.suspected();
+        if suspected.len() < MAX_SUSPECTED {
+            suspected.insert(peer_network(peer.to_canonical()));
         }
-        let known = failures.entry(key(interface, peer));
-        let known = known.or_insert(Failures { in_a_row: 0, last_attempt: now, loses });
-        known.in_a_row = known.in_a_row.saturating_add(1);
-        (known.last_attempt, known.loses) = (now, loses);
+    }
+
+    pub(super) fn is_suspected(&self, peer: IpAddr) -> bool {
+        self.suspected().contains(&peer_network(peer.to_canonical()))
+    }
+
+    fn record(&self, interface: &str, peer: IpAddr, now: Instant, change: impl FnOnce(&mut Known)) {
+        let mut paths = self.paths();
+        if paths.len() >= MAX_PATHS {
+            let oldest = paths.iter().min_by_key(|(_, known)| known.last_attempt).map(|(key, _)| key.clone());
+            oldest.map(|key| paths.remove(&key));
+        }
+        let new = Known { failures: 0, last_attempt: now, slow: false, prompt: 0, lost: None };
+        change(paths.entry(key(interface, peer)).or_insert(new));
     }
 }
 
@@ -102,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_that_fails_twice_is_probed_until_it_works() {
+    fn path_that_fails_twice_is_tried_every_5_seconds_until_it_works() {
         let (memory, peer) = (WitnessMemory::default(), IpAddr::from([192, 0, 2, 1]));
         let start = Instant::now();
         let later = |seconds| start + Duration::from_secs(seconds);
@@ -112,21 +159,37 @@ mod tests {
         assert_eq!(memory.advice("wlan0", peer, later(2)), Advice::Skip);
         assert_eq!(memory.advice("lte0", peer, later(2)), Advice::Wait);
         assert_eq!(memory.advice("wlan0", IpAddr::from([192, 0, 2, 2]), later(2)), Advice::Wait);
-        assert_eq!(memory.advice("wlan0", peer, later(7)), Advice::Probe);
+        assert_eq!(memory.advice("wlan0", peer, later(7)), Advice::Late);
         assert_eq!(memory.advice("wlan0", peer, later(8)), Advice::Skip);
-        memory.succeeded("wlan0", peer);
+        memory.prompt("wlan0", peer);
         assert_eq!(memory.advice("wlan0", peer, later(8)), Advice::Wait);
     }
 
     #[test]
-    fn path_that_loses_messages_is_not_used_for_a_minute() {
+    fn slow_path_is_waited_for_again_after_several_prompt_witnesses_in_a_row() {
+        let (memory, peer) = (WitnessMemory::default(), IpAddr::from([192, 0, 2, 1]));
+        let now = Instant::now();
+        memory.slow("wlan0", peer, now);
+        for _ in 1..PROMPT_AGAIN {
+            memory.prompt("wlan0", peer);
+        }
+        assert_eq!(memory.advice("wlan0", peer, now), Advice::Late);
+        memory.slow("wlan0", peer, now);
+        for _ in 0..PROMPT_AGAIN {
+            assert_eq!(memory.advice("wlan0", peer, now), Advice::Late);
+            memory.prompt("wlan0", peer);
+        }
+        assert_eq!(memory.advice("wlan0", peer, now), Advice::Wait);
+    }
+
+    #[test]
+    fn path_that_loses_messages_is_not_waited_for_for_a_minute() {
         let (memory, peer) = (WitnessMemory::default(), IpAddr::from([192, 0, 2, 1]));
         let start = Instant::now();
-        let later = |seconds| start + Duration::from_secs(seconds);
         memory.lost("wlan0", peer, start);
-        assert_eq!(memory.advice("wlan0", peer, later(59)), Advice::Skip);
-        assert_eq!(memory.advice("wlan0", peer, later(61)), Advice::Wait);
-        assert_eq!(memory.advice("wlan0", peer, later(62)), Advice::Skip, "one connection tries it");
+        memory.prompt("wlan0", peer);
+        assert_eq!(memory.advice("wlan0", peer, start + Duration::from_secs(59)), Advice::Late);
+        assert_eq!(memory.advice("wlan0", peer, start + Duration::from_secs(61)), Advice::Wait);
     }
 
     #[test]
@@ -134,12 +197,10 @@ mod tests {
         let memory = WitnessMemory::default();
         let now = Instant::now();
         for number in 0..2 * MAX_PATHS as u32 {
-            memory.failed(
-                "wlan0",
-                IpAddr::from(number.to_be_bytes()),
-                now + Duration::from_millis(number.into()),
-            );
+            let peer = IpAddr::from(number.to_be_bytes());
+            memory.failed("wlan0", peer, now + Duration::from_millis(number.into()));
+            memory.suspect(peer);
         }
-        assert!(memory.failures().len() <= MAX_PATHS);
+        assert!(memory.paths().len() <= MAX_PATHS && memory.suspected().len() <= MAX_SUSPECTED);
     }
 }

@@ -8,12 +8,14 @@
 
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plait_proto::Secret;
 use plait_proto::codec::records::{Control, LENGTH, MAX_RECORD, OVERHEAD, Opened, Opener, Padding, Sealer};
-use plait_proto::sealed::{ControlRecord, KeyUpdate, KeyUpdateError, UpdateLimits, UpdateSecrets};
+use plait_proto::sealed::{
+    ControlRecord, KeyUpdate, KeyUpdateError, LateShares, UpdateLimits, UpdateSecrets,
+};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tracing::debug;
@@ -36,7 +38,7 @@ pub(crate) struct RecordOptions {
 pub(crate) struct Records {
     pub(crate) sealer: Sealer,
     pub(crate) opener: Opener,
-    pub(crate) updates: Updates,
+    pub(crate) updates: Arc<Updates>,
 }
 
 /// The key updates of a connection, shared by its directions.
@@ -54,6 +56,13 @@ impl Updates {
 
     fn state(&self) -> MutexGuard<'_, KeyUpdate> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Mixes the shares of a late witness into the next keys.
+    pub(crate) fn mix(&self, shares: LateShares) {
+        if self.state().mix(shares) {
+            self.to_send.notify_one();
+        }
     }
 
     /// Takes a control record; returns the key of the records after it, if it is the last under its key.

@@ -79,6 +79,15 @@ pub(super) enum TrustAnchor {
 }
 
 impl ExpectedPeer {
+    /// Whether the peer's key is not known yet: it will be stored, and must not be that of somebody in the middle.
+    pub(crate) fn is_first_use(&self) -> bool {
+        match &self.anchor {
+            TrustAnchor::Pin(_) => false,
+            // An error is reported when the key is verified.
+            TrustAnchor::FirstUse(known) => matches!(known.find(&self.peer), Ok(None)),
+        }
+    }
+
     /// Verifies the peer's key; stores it on first use.
     pub(crate) fn verify(&self, got: &PublicKey) -> Result<KeyMatch, PeerAuthError> {
         match &self.anchor {

@@ -14,6 +14,7 @@ use super::framing::{Bytes, NOISE_LEN};
 use super::kem;
 use super::key_update::UpdateSecrets;
 use super::keys::{End, KeySchedule, Shares};
+use super::late_witness::LateWitnesses;
 use super::messages::{Confirm, Hello, Identity, Preface, Reply, Share, Witness};
 use super::noise::{AfterReply, Noise, Split, Suite};
 use super::paths::{Level, PathId, PathIds, Paths};
@@ -216,8 +217,8 @@ pub struct Session<P> {
     pub exporter: Exporter,
     /// What the keys after these will follow from.
     pub updates: UpdateSecrets,
-    /// On how many of the configured paths an attacker would have to be active.
-    pub level: Level,
+    /// What binds later witnesses to it, and its level.
+    pub late: LateWitnesses,
     /// The result of verifying the peer's static key; `None` if it is anonymous.
     pub peer: Option<P>,
 }
@@ -227,19 +228,20 @@ impl<P> Session<P> {
         end: End,
         cipher: AeadCipher,
         hybrid: bool,
-        level: Level,
+        (session, paths): (SessionId, Paths),
         split: Split,
         peer: Option<P>,
     ) -> Session<P> {
         let root = Root::of_handshake(&split);
         let exporter = Exporter::new(&root);
+        let late = LateWitnesses::new(session, &root, &split, paths);
         let updates = UpdateSecrets { end, hybrid, root };
         let Split { to_responder, to_initiator, .. } = split;
         let (send_key, recv_key) = match end {
             End::Initiator => (to_responder, to_initiator),
             End::Responder => (to_initiator, to_responder),
         };
-        Session { cipher, send_key, recv_key, exporter, updates, level, peer }
+        Session { cipher, send_key, recv_key, exporter, updates, late, peer }
     }
 }
 
@@ -365,8 +367,8 @@ impl Initiator {
             (path, Confirm { path, confirmation }.to_bytes())
         };
         let confirms = self.preface.paths.witnesses().iter().map(confirm).collect();
-        let level = self.preface.paths.level();
-        let session = Session::new(End::Initiator, self.cipher, kem.is_some(), level, split, peer);
+        let names = (self.preface.session, self.preface.paths);
+        let session = Session::new(End::Initiator, self.cipher, kem.is_some(), names, split, peer);
         Ok((session, Closing { identity, confirms }))
     }
 }
@@ -454,7 +456,7 @@ impl Responder {
         if let Some(stray) = witnesses.iter().find(|witness| witness.session != preface.session) {
             return Err(HandshakeError::WrongSession { expected: preface.session, got: stray.session });
         }
-        let paths = preface.paths;
+        let (session, paths) = (preface.session, preface.paths);
         let witnesses = witnesses.into_iter().map(|witness| (witness.path, witness.path, witness));
         let witnesses = one_per_path("WITNESS", paths.witnesses(), witnesses)?;
         // Both have exactly the listed paths, in ascending order.
@@ -477,7 +479,7 @@ impl Responder {
         let shares = shares.into_iter().map(share).collect();
         let answer = Answer { reply: Reply { ciphertext, noise }.to_bytes(), shares };
         let hybrid = kem.is_some();
-        Ok((AwaitingConfirms { cipher, hybrid, paths, keys, noise: after }, answer))
+        Ok((AwaitingConfirms { cipher, hybrid, session, paths, keys, noise: after }, answer))
     }
 }
 
@@ -485,6 +487,7 @@ impl Responder {
 pub struct AwaitingConfirms {
     cipher: AeadCipher,
     hybrid: bool,
+    session: SessionId,
     paths: Paths,
     keys: KeySchedule,
     noise: AfterReply,
@@ -533,7 +536,8 @@ impl AwaitingConfirms {
             let mut sealer = Sealer::new(self.cipher, split.to_initiator.as_bytes());
             HandshakeError::PeerRejected { reason, notice: Zeroizing::new(sealer.failure(Failure::Identity)) }
         })?;
-        Ok(Session::new(End::Responder, self.cipher, self.hybrid, self.paths.level(), split, peer))
+        let names = (self.session, self.paths);
+        Ok(Session::new(End::Responder, self.cipher, self.hybrid, names, split, peer))
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! | record | sender | content |
 //! |---|---|---|
-//! | UPDATE_REQUEST | initiator | X25519 public key; in a hybrid session ML-KEM-768 encapsulation key |
+//! | UPDATE_REQUEST | initiator | X25519 public key; in a hybrid session ML-KEM-768 encapsulation key; numbers of paths |
 //! | UPDATE_RESPONSE | responder | X25519 public key; in a hybrid session ciphertext |
 //! | NEW_KEY | initiator | none |
 //!
@@ -13,6 +13,11 @@
 //! Only the initiator begins, one update at a time, so that two never cross. It begins when [`UpdateLimits`] are reached and
 //! records are carried. If an update does not complete within [`PATIENCE`], the session ends with an error: going on under the
 //! old keys would be weaker than promised.
+//!
+//! # Late witnesses
+//!
+//! An update also mixes in the shares of [late witnesses](super::late_witness) that were verified since the last one: the
+//! request names their paths, in ascending order. Such a witness makes an update due at once.
 //!
 //! # Half-closed sessions
 //!
@@ -25,12 +30,15 @@
 //! A responder computes once per request, and accepts the next only after NEW_KEY. A peer can thus ask for one update per
 //! round trip, each of which costs it at least as much as the responder: what a handshake without static keys costs.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ring::digest;
 
 use super::kem::{self, KeyPair};
-use super::keys::End;
+use super::keys::{End, Shares};
+use super::late_witness::LateShares;
+use super::paths::{MAX_WITNESSES, PathId, PathIds, PathsError};
 use super::root::Root;
 use super::x25519;
 use crate::codec::records::Control;
@@ -80,6 +88,8 @@ pub struct KeyUpdate {
     sent: u64,
     received: u64,
     state: State,
+    /// Of late witnesses, to be mixed in by the next update.
+    late: BTreeMap<PathId, Shares>,
     /// Since when an update is due.
     due: Option<Due>,
     /// To be sent next.
@@ -94,6 +104,7 @@ enum State {
     /// The initiator has sent UPDATE_REQUEST.
     Requested {
         private: Private,
+        late: BTreeMap<PathId, Shares>,
         request: Vec<u8>,
     },
     /// The responder has computed UPDATE_RESPONSE, and will receive under this key after NEW_KEY.
@@ -147,6 +158,12 @@ pub enum KeyUpdateError {
     /// The encapsulation key is none.
     #[error("expected an ML-KEM-768 encapsulation key in UPDATE_REQUEST, got a value out of range")]
     EncapsulationKey,
+    /// A request names paths in another order than ascending, or numbers that no path has.
+    #[error("UPDATE_REQUEST: {0}")]
+    Paths(#[from] PathsError),
+    /// A request names a path without a late witness that both ends have verified.
+    #[error("UPDATE_REQUEST names path {0}, which has no late witness to mix in")]
+    NoLateWitness(PathId),
     /// The update did not complete in time.
     #[error(
         "the keys could not be renewed within {} s or {} records since it was due: the peer did not answer, or its \
@@ -181,6 +198,7 @@ impl KeyUpdate {
             sent: 0,
             received: 0,
             state: State::Idle,
+            late: BTreeMap::new(),
             due: None,
             output: None,
             sent_end: false,
@@ -193,6 +211,13 @@ impl KeyUpdate {
     #[must_use]
     pub fn completed(&self) -> u64 {
         self.completed
+    }
+
+    /// Mixes the shares of a late witness, which both ends have verified, into the keys of the next update. Returns whether
+    /// [`next`](Self::next) begins it now.
+    pub fn mix(&mut self, LateShares { path, shares }: LateShares) -> bool {
+        self.late.insert(path, shares);
+        self.end == End::Initiator && matches!(self.state, State::Idle)
     }
 
     /// The control record to send now, if any. `sent` is the number of records sent under the current key.
@@ -276,7 +301,8 @@ impl KeyUpdate {
         }
         match self.due {
             None => {
-                let is_due = now.duration_since(self.since) >= self.limits.interval
+                let is_due = !self.late.is_empty()
+                    || now.duration_since(self.since) >= self.limits.interval
                     || self.sent.max(self.received) >= self.limits.records;
                 self.due = is_due.then_some(Due { since: now, sent: self.sent, received: self.received });
                 Ok(())
@@ -295,7 +321,9 @@ impl KeyUpdate {
     fn request(&mut self, private: Private) {
         let mut content = private.x25519.public().to_vec();
         content.extend(private.kem.iter().flat_map(|pair| &pair.public[..]));
-        self.state = State::Requested { private, request: content.clone() };
+        let late = std::mem::take(&mut self.late);
+        content.extend(late.keys().map(|path| path.number()));
+        self.state = State::Requested { private, late, request: content.clone() };
         self.output = Some(ControlRecord { control: Control::UpdateRequest, content, next_key: None });
     }
 
@@ -307,7 +335,13 @@ impl KeyUpdate {
         encapsulated: &Secret,
     ) -> Result<(), KeyUpdateError> {
         let control = Control::UpdateRequest;
-        let (public, key) = split_message(control, request, self.hybrid.then_some(kem::KEY_LEN))?;
+        let keys_len = x25519::KEY_LEN + if self.hybrid { kem::KEY_LEN } else { 0 };
+        let (keys, paths) = request.split_at(keys_len.min(request.len()));
+        let (public, key) = split_message(control, keys, self.hybrid.then_some(kem::KEY_LEN))?;
+        if paths.len() > usize::from(MAX_WITNESSES) {
+            return Err(KeyUpdateError::Length { control, expected: keys_len, got: request.len() });
+        }
+        let paths = PathIds::ascending(paths)?;
         if !matches!(self.state, State::Idle) {
             return Err(KeyUpdateError::Unexpected(control));
         }
@@ -325,7 +359,10 @@ impl KeyUpdate {
             content.extend_from_slice(&ciphertext[..]);
             kem = Some(secret);
         }
-        self.root = self.root.next(&shared, kem.as_ref(), &transcript(request, &content));
+        let taken = paths.iter().map(|path| Ok((path, self.late.remove(&path).ok_or(path)?)));
+        let late: Result<BTreeMap<PathId, Shares>, PathId> = taken.collect();
+        let late = late.map_err(KeyUpdateError::NoLateWitness)?;
+        self.root = self.root.next(&shared, kem.as_ref(), &late, &transcript(request, &content));
         self.state = State::Responded { receive_key: self.root.key_of(End::Initiator) };
         let next_key = Some(self.root.key_of(End::Responder));
         self.output = Some(ControlRecord { control: Control::UpdateResponse, content, next_key });
@@ -336,7 +373,7 @@ impl KeyUpdate {
     /// The initiator's last step; the key of the records that it receives from now on.
     fn finish(&mut self, now: Instant, response: &[u8]) -> Result<Secret, KeyUpdateError> {
         let control = Control::UpdateResponse;
-        let State::Requested { private, request } = std::mem::replace(&mut self.state, State::Idle) else {
+        let State::Requested { private, late, request } = std::mem::replace(&mut self.state, State::Idle) else {
             return Err(KeyUpdateError::Unexpected(control));
         };
         let (public, ciphertext) =
@@ -345,7 +382,7 @@ impl KeyUpdate {
         let kem = private.kem.map(|pair| {
             pair.decapsulate(&Box::new(ciphertext.try_into().expect("of the length that was checked")))
         });
-        self.root = self.root.next(&shared, kem.as_ref(), &transcript(&request, response));
+        self.root = self.root.next(&shared, kem.as_ref(), &late, &transcript(&request, response));
         (self.since, self.due, self.sent, self.received) = (now, None, 0, 0);
         self.completed += 1;
         if !self.sent_end {

@@ -41,6 +41,23 @@ pub(super) struct Shares {
     pub(super) responder: Secret,
 }
 
+impl Shares {
+    /// The bytes that a path's shares add to key material.
+    pub(super) const LEN: usize = 1 + 2 * Secret::LEN;
+}
+
+/// Appends the shares of paths to key material, which has the capacity.
+pub(super) fn add_shares<'a>(
+    material: &mut Vec<u8>,
+    shares: impl IntoIterator<Item = (&'a PathId, &'a Shares)>,
+) {
+    for (path, shares) in shares {
+        material.push(path.number());
+        material.extend_from_slice(shares.initiator.as_bytes());
+        material.extend_from_slice(shares.responder.as_bytes());
+    }
+}
+
 /// The keys that follow from the shares of all paths: unknown to an attacker who misses one of them.
 #[derive(Debug)]
 pub(super) struct KeySchedule {
@@ -55,15 +72,22 @@ impl KeySchedule {
         shares: &BTreeMap<PathId, Shares>,
         kem: Option<&SharedSecret>,
     ) -> KeySchedule {
-        let length = shares.len() * (1 + 2 * Secret::LEN) + SharedSecret::LEN;
+        let length = shares.len() * Shares::LEN + SharedSecret::LEN;
         let mut material = Zeroizing::new(Vec::with_capacity(length));
-        for (path, shares) in shares {
-            material.push(path.number());
-            material.extend_from_slice(shares.initiator.as_bytes());
-            material.extend_from_slice(shares.responder.as_bytes());
-        }
+        add_shares(&mut material, shares);
         material.extend(kem.iter().flat_map(|secret| secret.as_bytes()));
-        let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, session.as_bytes()).extract(&material);
+        KeySchedule::extract(session.as_bytes(), &material)
+    }
+
+    /// Of a [late witness](super::late_witness), whose confirmations follow from its own shares.
+    pub(super) fn of_late_witness(salt: &Secret, path: PathId, shares: &Shares) -> KeySchedule {
+        let mut material = Zeroizing::new(Vec::with_capacity(Shares::LEN));
+        add_shares(&mut material, [(&path, shares)]);
+        KeySchedule::extract(salt.as_bytes(), &material)
+    }
+
+    fn extract(salt: &[u8; 32], material: &[u8]) -> KeySchedule {
+        let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(material);
         KeySchedule { psk: expand(&secret, PSK), confirmation_key: expand(&secret, CONFIRMATION) }
     }
 

@@ -82,8 +82,15 @@ impl PathIds {
         in_order.collect()
     }
 
-    pub(super) fn contains(self, path: PathId) -> bool {
+    /// Whether the path is one of them.
+    #[must_use]
+    pub fn contains(self, path: PathId) -> bool {
         self.0 & (1 << path.0) != 0
+    }
+
+    /// These and another one.
+    pub(super) fn with(self, path: PathId) -> PathIds {
+        PathIds(self.0 | 1 << path.0)
     }
 
     /// Their number, at most [`MAX_WITNESSES`].

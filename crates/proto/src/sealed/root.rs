@@ -3,8 +3,9 @@
 //! ```text
 //! root 0     = HKDF-Extract(salt = hash of the Noise handshake,
 //!                           IKM = initiator's first record key || responder's first record key)
-//! root n + 1 = HKDF-Extract(salt = root n, IKM = X25519's shared secret || kem || transcript)
+//! root n + 1 = HKDF-Extract(salt = root n, IKM = X25519's shared secret || kem || shares || transcript)
 //! kem        = in a hybrid session: ML-KEM's shared key || SHA-256(encapsulation key || ciphertext)
+//! shares     = for each path that the UPDATE_REQUEST names: number || initiator's share || responder's share
 //! transcript = SHA-256(content of the UPDATE_REQUEST || content of the UPDATE_RESPONSE)
 //! key        = HKDF-Expand(root n + 1, "plait sealed 3 key" || direction (1 byte), 32)
 //! ```
@@ -12,15 +13,19 @@
 //! HKDF is RFC 5869's with SHA-256; the first record keys are those of Noise's Split; `direction` is 0 for what the
 //! initiator sends, 1 for what the responder sends. Keys for [other protocols](super::Exporter) follow from root 0.
 
+use std::collections::BTreeMap;
+
 use ring::{hkdf, hmac};
 use zeroize::Zeroizing;
 
 use super::kem;
-use super::keys::End;
+use super::keys::{End, Shares, add_shares};
 use super::noise::Split;
+use super::paths::PathId;
 use crate::secret::Secret;
 
 const KEY: &[u8] = b"plait sealed 3 key";
+const LATE_WITNESS: &[u8] = b"plait sealed 3 late witness";
 
 /// A root, wiped when dropped.
 pub(super) struct Root(Secret);
@@ -34,16 +39,20 @@ impl Root {
         Root::extract(&split.hash, &keys[..])
     }
 
-    /// The next root. `kem` is the result of the second key exchange of a hybrid session.
+    /// The next root. `kem` is the result of the second key exchange of a hybrid session, `late` the shares of the late
+    /// witnesses that are mixed in.
     pub(super) fn next(
         &self,
         shared: &Secret,
         kem: Option<&kem::SharedSecret>,
+        late: &BTreeMap<PathId, Shares>,
         transcript: &[u8; 32],
     ) -> Root {
-        let mut material = Zeroizing::new(Vec::with_capacity(2 * Secret::LEN + kem::SharedSecret::LEN));
+        let length = 2 * Secret::LEN + kem::SharedSecret::LEN + late.len() * Shares::LEN;
+        let mut material = Zeroizing::new(Vec::with_capacity(length));
         material.extend_from_slice(shared.as_bytes());
         material.extend(kem.iter().flat_map(|secret| secret.as_bytes()));
+        add_shares(&mut material, late);
         material.extend_from_slice(transcript);
         Root::extract(self.0.as_bytes(), &material)
     }
@@ -59,6 +68,14 @@ impl Root {
         let prk = self.prk();
         let info = [KEY, &[sender as u8]];
         let expanded = Secret::fill_with(|bytes| prk.expand(&info, hkdf::HKDF_SHA256)?.fill(bytes));
+        expanded.expect("32 bytes are one block of HKDF")
+    }
+
+    /// Of root 0: what the confirmations of [late witnesses](super::late_witness) are salted with.
+    pub(super) fn late_salt(&self) -> Secret {
+        let prk = self.prk();
+        let expanded =
+            Secret::fill_with(|bytes| prk.expand(&[LATE_WITNESS], hkdf::HKDF_SHA256)?.fill(bytes));
         expanded.expect("32 bytes are one block of HKDF")
     }
 

@@ -323,7 +323,7 @@ fn violations_are_errors() {
     let long = KeyUpdateError::Length { control: Control::NewKey, expected: 0, got: 1 };
     assert_eq!(error(&mut responder, Control::NewKey, &[0]), Some(long));
     // Lengths, those of the other kind of session included.
-    for (kind, wrong) in [(ANONYMOUS, 31), (ANONYMOUS, 1216), (HYBRID, 32), (HYBRID, 1217)] {
+    for (kind, wrong) in [(ANONYMOUS, 31), (ANONYMOUS, 1216), (HYBRID, 32), (HYBRID, 1232)] {
         let [mut initiator, mut responder] = new(kind);
         let control = Control::UpdateRequest;
         let expected = if kind.hybrid { 1216 } else { 32 };

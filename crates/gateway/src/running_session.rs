@@ -1,0 +1,67 @@
+//! A session of mode `sealed` while its connection is carried: its level, which late witnesses raise.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plait_proto::sealed::{HandshakeError, LateShares, LateWitnesses, Level, PathId};
+use tokio::sync::watch;
+
+use crate::relay::Updates;
+
+/// A running session. Its connection owns it; who adds late witnesses refers to it weakly.
+pub(crate) struct RunningSession {
+    late: Mutex<LateWitnesses>,
+    updates: Arc<Updates>,
+    intercepted: watch::Sender<Option<PathId>>,
+}
+
+impl RunningSession {
+    pub(crate) fn new(late: LateWitnesses, updates: Arc<Updates>) -> RunningSession {
+        RunningSession { late: Mutex::new(late), updates, intercepted: watch::Sender::new(None) }
+    }
+
+    /// Locked for a computation, never across a wait.
+    pub(crate) fn late(&self) -> MutexGuard<'_, LateWitnesses> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The level that it has reached.
+    pub(crate) fn level(&self) -> Level {
+        self.late().level()
+    }
+
+    /// Counts a late witness that was verified, and has its shares mixed into the keys.
+    ///
+    /// # Errors
+    /// Its path has another witness.
+    pub(crate) fn add(&self, shares: LateShares) -> Result<Level, HandshakeError> {
+        let level = self.late().add(&shares)?;
+        self.updates.mix(shares);
+        Ok(level)
+    }
+
+    /// A late witness proved that somebody is in the middle: the connection must end.
+    pub(crate) fn set_intercepted(&self, path: PathId) {
+        self.intercepted.send_replace(Some(path));
+    }
+
+    /// Waits until a late witness proves that somebody is in the middle; returns its path.
+    pub(crate) async fn intercepted(&self) -> PathId {
+        let mut intercepted = self.intercepted.subscribe();
+        let path = intercepted.wait_for(Option::is_some).await.ok().and_then(|path| *path);
+        path.expect("its sender is borrowed, and it has a path")
+    }
+
+    /// What waits until the session has ended.
+    pub(crate) fn end(&self) -> impl Future<Output = ()> + use<> {
+        let mut intercepted = self.intercepted.subscribe();
+        // Never true: it ends when the sender is dropped.
+        async move { drop(intercepted.wait_for(|_| false).await) }
+    }
+}
+
+impl fmt::Debug for RunningSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RunningSession({})", self.level())
+    }
+}
