@@ -67,7 +67,6 @@ const KINDS = {
   throughput: {
     title: (view) => (view.goodput ? "Goodput" : "Throughput"),
     unit: rateText,
-    steps: true,
     range: (min, max) => [0, max > 0 ? max * 1.06 : 1],
     series(indices, view) {
       const paths = uPlot.paths.stepped({ align: 1 });
@@ -139,7 +138,6 @@ const KINDS = {
     title: () => "Place in the stream",
     note: "which part of it each subflow carried",
     unit: bytesText,
-    steps: true,
     range: (min, max) => [Math.min(min, 0) === 0 && min < (max - min) * 0.2 ? 0 : min, max > min ? max : min + 1],
     series: (indices) =>
       indices.flatMap((index, place) => [
@@ -463,7 +461,7 @@ class Plots {
       return;
     }
     const values = element("span", { class: "values" });
-    const row = this.rowAt(time, kind.steps);
+    const row = this.rowAt(time);
     if (row !== null) {
       for (const [index, text] of kind.texts(this.sampled, this.indices, this.view, row)) {
         const label = index === null ? "total " : `${index + 1}: `;
@@ -476,16 +474,19 @@ class Plots {
     caption.replaceChildren(title, `at ${secondsText(time)}`, ...mark, values);
   }
 
-  /** The index in the data of the interval that contains a time. */
+  /**
+   * The index in the data of the interval that contains a time; in a gap, in which nothing was sent, that of the empty
+   * interval at its start. Null before the first one.
+   */
   rowAt(time) {
-    const { x, interval } = this.sampled;
+    const { x } = this.sampled;
     let [low, high] = [0, x.length];
     while (low < high) {
       const middle = (low + high) >> 1;
       if (x[middle] <= time) low = middle + 1;
       else high = middle;
     }
-    return low > 0 && time < x[low - 1] + interval ? low - 1 : null;
+    return low > 0 ? low - 1 : null;
   }
 }
 
