@@ -64,7 +64,11 @@ def test_path_without_witnesses_delays_the_first_connection_only(two_ways, path)
         assert max(took for took, _ in later) < 0.8, later
 
         def warnings() -> list[str]:
-            return [line for line in two_ways.logged("proxy").splitlines() if "WARN" in line and "through wlan" in line]
+            return [
+                line
+                for line in two_ways.logged("proxy").splitlines()
+                if "WARN" in line and "through wlan" in line
+            ]
 
         wait_for("warning", warnings)
         assert len(warnings()) == 1, warnings()

@@ -644,7 +644,9 @@ class Updates:
         expect(self.role == RESPONDER and self.next_receiving_key is None, "an unexpected UPDATE_REQUEST")
         keys_length = 32 + EK_LENGTH * self.hybrid
         paths = request[keys_length:]
-        expect(len(request) >= keys_length and list(paths) == sorted(set(paths)), "a malformed UPDATE_REQUEST")
+        expect(
+            len(request) >= keys_length and list(paths) == sorted(set(paths)), "a malformed UPDATE_REQUEST"
+        )
         expect(set(paths) <= set(self.late), "an UPDATE_REQUEST names a path without a late witness")
         if self.sealer.ended:
             return b""

@@ -126,7 +126,8 @@ impl Connection {
 
     fn report(&self, id: u64) -> ConnectionReport {
         let subflows = FullInfo::of(&self.far).map(|info| info.subflows).unwrap_or_default();
-        let (mode, level, identity) = (self.protection.mode, self.protection.level(), self.protection.identity);
+        let (mode, level, identity) =
+            (self.protection.mode, self.protection.level(), self.protection.identity);
         ConnectionReport {
             id,
             application: self.application,

@@ -417,7 +417,7 @@ impl Gateway {
             }
             Accepted::Main(far, session, registration) => {
                 self.negotiation.warn_once.level(&far, session.late.level());
-                let established = Established::sealed(session, self.record_options());
+                let established = Established::sealed(*session, self.record_options());
                 if let Some(session) = &established.protection.session {
                     registration.complete(session);
                 }

@@ -29,7 +29,7 @@ pub(crate) struct PendingHandshakes {
 /// What an accepted connection was.
 pub(crate) enum Accepted<'a, P> {
     /// The main connection of a session.
-    Main(TcpStream, Session<P>, Registration<'a>),
+    Main(TcpStream, Box<Session<P>>, Registration<'a>),
     /// A witness; the task of its main connection owns it now.
     Witness,
     /// A late witness, by which its session has reached this level.
@@ -104,7 +104,7 @@ impl PendingHandshakes {
                 Ok(FirstMessage::Hello(hello)) => {
                     let replied = self.reply(params, config, verify_peer, &far, &hello, has_joins).await;
                     let (session, registration) = replied?;
-                    Ok(Accepted::Main(far, session, registration))
+                    Ok(Accepted::Main(far, Box::new(session), registration))
                 }
                 Err(SealedError::Message(MessageError::Ended { got: 0, .. })) => Ok(Accepted::Unused),
                 Err(error) => Err(error),

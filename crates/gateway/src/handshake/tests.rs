@@ -96,7 +96,7 @@ async fn respond_by(
     let mut main = None;
     while let Some(answer) = answers.join_next().await {
         if let Accepted::Main(stream, established, _) = answer.expect("it does not panic")? {
-            main = Some((stream, established));
+            main = Some((stream, *established));
         }
     }
     main.ok_or(SealedError::Timeout)
@@ -318,8 +318,9 @@ fn running(session: Session) -> Arc<RunningSession> {
 #[tokio::test]
 async fn late_witness_raises_the_level_of_a_running_session() {
     let (pending, params, path) = (pending(), params(), PathId::new(1).expect("a path's number"));
-    let respond =
-        |stream| pending.respond(&params, config(RequiredPaths::Any), accept_any, stream, |_: &TcpStream| false);
+    let respond = |stream| {
+        pending.respond(&params, config(RequiredPaths::Any), accept_any, stream, |_: &TcpStream| false)
+    };
     let (main, accepted) = pair().await;
     let alone = Witnesses { configured: 2, streams: Vec::new() };
     let asked = asks(RequiredPaths::Any, None);
@@ -328,7 +329,7 @@ async fn late_witness_raises_the_level_of_a_running_session() {
         respond(accepted)
     );
     let Ok(Accepted::Main(_far, other, registration)) = other else { panic!("expected a main connection") };
-    let (one, other) = (running(one.expect("the handshake completes")), running(other));
+    let (one, other) = (running(one.expect("the handshake completes")), running(*other));
     assert_eq!(one.level().to_string(), "1/2");
 
     let (witness, arrived) = pair().await;

@@ -35,8 +35,7 @@ use crate::trust::{ExpectedPeer, PeerAuthError, PeerName, SealedPeers};
 
 /// How long a handshake with witnesses may take that can do without them: so many times as long as it took to connect, within
 /// these bounds.
-const WITNESS_TIMEOUT: (u32, RangeInclusive<Duration>) =
-    (4, Duration::from_secs(1)..=Duration::from_secs(3));
+const WITNESS_TIMEOUT: (u32, RangeInclusive<Duration>) = (4, Duration::from_secs(1)..=Duration::from_secs(3));
 
 /// The shortest time after which TCP sends again what was lost.
 const RETRANSMISSION: Duration = Duration::from_millis(200);
@@ -263,7 +262,8 @@ impl Outbound {
                 let suspected = far.peer_addr().is_ok_and(|peer| self.witness_memory.is_suspected(peer.ip()));
                 let waits = self.requires_witnesses() || first_use || suspected;
                 let patience = (connect_time + TOLERANCE, waits);
-                let (opened, late) = self.finish_witnesses(witnesses, far, &params, addresses, patience).await;
+                let (opened, late) =
+                    self.finish_witnesses(witnesses, far, &params, addresses, patience).await;
                 let (witnesses, outcome) = opened.split();
                 let can_do_without = outcome.has_witnesses() && !self.requires_witnesses();
                 let (times, bounds) = WITNESS_TIMEOUT;
@@ -382,7 +382,8 @@ impl Outbound {
         let carried = self.gateway.carry(near, &connection, transforms, failed).await;
         if let Err(CarryError::Establish(error)) = &carried {
             self.witness_memory.suspect(peer.ip());
-            let interface = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(&connection.far));
+            let interface =
+                self.subflows.as_ref().and_then(|subflows| subflows.interface_of(&connection.far));
             self.gateway.handshake_failed(peer, interface.as_deref(), error.into(), error);
         }
         carried

@@ -373,7 +373,8 @@ impl KeyUpdate {
     /// The initiator's last step; the key of the records that it receives from now on.
     fn finish(&mut self, now: Instant, response: &[u8]) -> Result<Secret, KeyUpdateError> {
         let control = Control::UpdateResponse;
-        let State::Requested { private, late, request } = std::mem::replace(&mut self.state, State::Idle) else {
+        let State::Requested { private, late, request } = std::mem::replace(&mut self.state, State::Idle)
+        else {
             return Err(KeyUpdateError::Unexpected(control));
         };
         let (public, ciphertext) =

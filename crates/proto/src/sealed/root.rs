@@ -74,8 +74,7 @@ impl Root {
     /// Of root 0: what the confirmations of [late witnesses](super::late_witness) are salted with.
     pub(super) fn late_salt(&self) -> Secret {
         let prk = self.prk();
-        let expanded =
-            Secret::fill_with(|bytes| prk.expand(&[LATE_WITNESS], hkdf::HKDF_SHA256)?.fill(bytes));
+        let expanded = Secret::fill_with(|bytes| prk.expand(&[LATE_WITNESS], hkdf::HKDF_SHA256)?.fill(bytes));
         expanded.expect("32 bytes are one block of HKDF")
     }
 

@@ -89,7 +89,14 @@ fn every_change_of_a_message_is_an_error() {
         let first = if message == "WITNESS" { 4 } else { 3 };
         for at in first..length {
             let changed = exchange([&one.late, &other.late], path(2), |which, bytes| {
-                assert_eq!(bytes.len(), match which { "WITNESS" => 69, "SHARE" => 68, _ => 36 });
+                assert_eq!(
+                    bytes.len(),
+                    match which {
+                        "WITNESS" => 69,
+                        "SHARE" => 68,
+                        _ => 36,
+                    }
+                );
                 if which == message {
                     // A path number stays one.
                     bytes[at] ^= 1;
@@ -109,7 +116,8 @@ fn shares_enter_the_next_keys() {
         let [ours, theirs] = exchange([&one.late, &other.late], path(1), |_, _| {}).expect("verified");
         one.late.add(&ours).expect("counted");
         other.late.add(&theirs).expect("counted");
-        let [mut updates, mut answers] = [one.updates, other.updates].map(|secrets| KeyUpdate::new(secrets, limits, now));
+        let [mut updates, mut answers] =
+            [one.updates, other.updates].map(|secrets| KeyUpdate::new(secrets, limits, now));
         assert!(updates.next(now, 1).expect("not overdue").is_none());
         assert!(updates.mix(ours), "the initiator begins at once");
         let request = updates.next(now, 1).expect("not overdue").expect("a request");
@@ -151,5 +159,7 @@ fn listed_witnesses_are_unchanged() {
     let params = params(AeadCipher::ChaCha20Poly1305);
     let mut steps = Vec::new();
     let outcome = run([&params, &params], paths(3, 1), |step, _| steps.push(step));
-    assert!(outcome.both() && steps.contains(&Step::Confirm(path(1))) && !steps.contains(&Step::Confirm(path(2))));
+    assert!(
+        outcome.both() && steps.contains(&Step::Confirm(path(1))) && !steps.contains(&Step::Confirm(path(2)))
+    );
 }
