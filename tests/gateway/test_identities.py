@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import textwrap
+import threading
+import time
 
 import pytest
 
@@ -15,10 +17,11 @@ from controllers import work  # noqa: F401
 from gateways import report_of, start_peer
 from hosts import PLAIT, tool, wait_for
 from package import PYTHON
-from streams import assert_echo, connect_by_socks, echo_server
+from streams import NAMED, assert_echo, connect_by_socks, echo_server
 
 SEALED = ("--mode", "sealed", "--require")
 OUTBOUND = (*SEALED, "--trusted", "eth")
+ALL_PATHS = ("--mode", "sealed", "--require=all-paths", *NAMED)
 SERVER = "10.77.1.2:8443"
 # The private keys of the reference implementation as initiator and as responder.
 STATICS = bytes(range(0x60, 0x80)), bytes(range(0xE0, 0x100))
@@ -98,7 +101,7 @@ def test_only_the_pinned_key_is_accepted(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     _, other = identity(tmp_path, "other")
     serve(two_ways, "--identity", file)
-    proxy = two_ways.proxy(*OUTBOUND, *pin(two_ways, key))
+    proxy = two_ways.proxy(*ALL_PATHS, *pin(two_ways, key))
     found = carried_connection(two_ways)
     assert (found["level"], found["identity"]) == ("2/2", "pinned")
     stop(proxy)
@@ -150,6 +153,27 @@ def test_first_key_is_stored_and_another_rejected(two_ways, tmp_path):
     assert known.read_text() == damaged
     known.write_text("")
     assert carried_connection(two_ways)["identity"] == "first-use"
+
+
+@pytest.mark.parametrize("path", ["slow", "data is lost"])
+def test_first_use_of_a_key_waits_for_witnesses(two_ways, tmp_path, path):
+    file, _ = identity(tmp_path, "server")
+    serve(two_ways, "--identity", file)
+    own, _ = identity(tmp_path, "client")
+    two_ways.proxy(*NAMED, *SEALED, "--peers", "first-use", "--identity", own)
+    if path == "data is lost":
+        # There is a limit to it.
+        with two_ways.server.packet_rules(prerouting="iifname wlan tcp flags & psh == psh drop"):
+            assert carried_connection(two_ways)["level"] == "1/2"
+        return
+    began = time.monotonic()
+    two_ways.server.add_packet_rules(prerouting="iifname wlan drop")
+    remover = threading.Timer(0.3, two_ways.server.remove_packet_rules)
+    remover.start()
+    assert carried_connection(two_ways)["level"] == "2/2"
+    remover.join()
+    # The second SYN comes a second after the first.
+    assert time.monotonic() - began > 0.9
 
 
 def test_only_listed_clients_are_served(two_ways, tmp_path):
@@ -250,7 +274,8 @@ def test_python_programs_authenticate_their_peers(work, two_ways, tmp_path):  # 
     text = f"""
         import plait
         where, right, wrong = ("{two_ways.ETH}", 8443), "{key}", "{other}"
-        connection = plait.connect(where, trusted=["eth"], peers={{"{SERVER}": right}})
+        paths = dict(trusted=["eth"], untrusted=["wlan"], require="all-paths")
+        connection = plait.connect(where, **paths, peers={{"{SERVER}": right}})
         print(connection.level, connection.identity)
         connection.close()
         plait.stop()

@@ -55,7 +55,7 @@ def test_path_without_witnesses_delays_the_first_connection_only(two_ways, path)
     echo_server(two_ways.server)
     two_ways.serve(to="127.0.0.1:9000")
     two_ways.proxy("--require", *NAMED)
-    assert connect(two_ways)[1] == "2/2"
+    wait_for("prompt witness", lambda: connect(two_ways)[1] == "2/2")
     with two_ways.server.packet_rules(prerouting=RULES[path]):
         first, *later = (connect(two_ways) for _ in range(6))
         assert {level for _, level in (first, *later)} == {"1/2"}

@@ -1,11 +1,14 @@
 //! Witnesses that confirm a session after its handshake, at both ends.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use plait_proto::sealed::{Confirm, HandshakeError, Level, PathId, PathIds, SessionId, Share, Witness};
+use plait_proto::sealed::{
+    Confirm, HandshakeError, Level, PathId, PathIds, RendezvousError, SessionId, Share, Witness,
+};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -92,11 +95,23 @@ impl RunningSessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a session whose handshake waits for the `listed` witnesses. A replayed HELLO must have been refused.
-    pub(super) fn register(&self, id: SessionId, listed: PathIds) -> Registration<'_> {
-        let (sender, session) = watch::channel(None);
-        self.known().running.insert(id, Running { listed, session });
-        Registration { sessions: self, id, session: sender }
+    /// Adds a session whose handshake waits for the `listed` witnesses.
+    ///
+    /// # Errors
+    /// A session with this id is running.
+    pub(super) fn register(
+        &self,
+        id: SessionId,
+        listed: PathIds,
+    ) -> Result<Registration<'_>, RendezvousError> {
+        match self.known().running.entry(id) {
+            Entry::Occupied(_) => Err(RendezvousError::Replayed(id)),
+            Entry::Vacant(vacant) => {
+                let (sender, session) = watch::channel(None);
+                vacant.insert(Running { listed, session });
+                Ok(Registration { sessions: self, id, session: sender })
+            }
+        }
     }
 
     pub(super) fn find(&self, witness: &Witness) -> WitnessOf {

@@ -128,7 +128,7 @@ impl PendingHandshakes {
         let session = responder.session();
         let all = self.sessions().add_hello(Instant::now(), peer, session, responder.witnesses(), sender)?;
         let _abandon = AbandonOnDrop { pending: self, session };
-        let registration = self.running.register(session, responder.witnesses());
+        let registration = self.running.register(session, responder.witnesses())?;
         hand_over(all);
         // An error means that the table has dropped the session, and before its time was up.
         let arrived = complete.await.map_err(|_| SealedError::Displaced)?;

@@ -37,11 +37,12 @@ use crate::trust::{ExpectedPeer, PeerAuthError, PeerName, SealedPeers};
 /// these bounds.
 const WITNESS_TIMEOUT: (u32, RangeInclusive<Duration>) = (4, Duration::from_secs(1)..=Duration::from_secs(3));
 
-/// The shortest time after which TCP sends again what was lost.
+/// The shortest time after which TCP sends again what was lost (Linux, TCP_RTO_MIN).
 const RETRANSMISSION: Duration = Duration::from_millis(200);
 
-/// How much longer than the main connection a witness may take that the handshake waits for, besides as long again.
-const TOLERANCE: Duration = Duration::from_millis(20);
+/// How much longer than twice the main connection's time a witness may take to connect that the handshake waits for: programs
+/// hardly notice it, and most pairs of links differ by less.
+const TOLERANCE: Duration = Duration::from_millis(100);
 
 /// Opens connections for applications and carries them.
 pub struct Outbound {
@@ -124,6 +125,21 @@ impl Opened {
     }
 }
 
+/// A connection before its handshake.
+struct Connected<'a> {
+    /// What the application asked for.
+    peer: &'a PeerName,
+    /// The peer, if it must authenticate.
+    expected: Option<&'a ExpectedPeer>,
+    /// All addresses that were given for it.
+    addresses: &'a [SocketAddr],
+    far: &'a TcpStream,
+    /// How long it took to connect.
+    connect_time: Duration,
+    /// Whether it waits for all witnesses if there is a reason to.
+    patient: bool,
+}
+
 impl Outbound {
     /// Takes over path management for the connections that will be opened here.
     ///
@@ -193,17 +209,19 @@ impl Outbound {
         destinations: &[SocketAddr],
         interface: Option<&str>,
     ) -> Result<Opened, OpenError> {
-        match self.open_once(peer, destinations, interface).await {
-            Err(OpenError::WitnessTimeout) => self.open_once(peer, destinations, interface).await,
+        match self.open_once(peer, destinations, interface, true).await {
+            Err(OpenError::WitnessTimeout) => self.open_once(peer, destinations, interface, false).await,
             opened => opened,
         }
     }
 
+    /// `patient`: it waits for all witnesses if there is a reason to.
     async fn open_once(
         &self,
         peer: &PeerName,
         destinations: &[SocketAddr],
         interface: Option<&str>,
+        patient: bool,
     ) -> Result<Opened, OpenError> {
         let negotiation = self.gateway.negotiation();
         let main = interface.or_else(|| self.dialer.first_trusted());
@@ -231,9 +249,10 @@ impl Outbound {
         configure(&far).map_err(OpenError::Connect)?;
         let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
         let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
-        let established =
-            self.establish(peer, (&far, connect_time), downgrade, expected.as_ref(), witnesses, destinations);
-        let established = established.await;
+        let expected = expected.as_ref();
+        let connected =
+            Connected { peer, expected, addresses: destinations, far: &far, connect_time, patient };
+        let established = self.establish(&connected, downgrade, witnesses).await;
         let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
         if established.protection.mode == Mode::Sealed {
             self.sealed_peers.remember(peer, canonical(destination).ip()).await;
@@ -244,57 +263,66 @@ impl Outbound {
     /// Establishes a connection as its ends agreed, with a peer that must authenticate if one is expected.
     async fn establish(
         &self,
-        peer: &PeerName,
-        (far, connect_time): (&TcpStream, Duration),
+        connected: &Connected<'_>,
         downgrade: DowngradeCheck,
-        expected: Option<&ExpectedPeer>,
         witnesses: Option<OpeningWitnesses>,
-        addresses: &[SocketAddr],
     ) -> Result<Established, OpenError> {
-        let agreement = self.gateway.negotiation().agreement(downgrade.policy(), far).await;
+        let agreement = self.gateway.negotiation().agreement(downgrade.policy(), connected.far).await;
         let agreement = match agreement {
             Ok(agreement) => agreement,
             Err(refusal) => return Err(downgrade.explain(refusal)?.into()),
         };
         match sealed_params(&agreement, Side::Initiator) {
-            Some(params) => {
-                let first_use = expected.is_some_and(ExpectedPeer::is_first_use);
-                let suspected = far.peer_addr().is_ok_and(|peer| self.witness_memory.is_suspected(peer.ip()));
-                let waits = self.requires_witnesses() || first_use || suspected;
-                let patience = (connect_time + TOLERANCE, waits);
-                let (opened, late) =
-                    self.finish_witnesses(witnesses, far, &params, addresses, patience).await;
-                let (witnesses, outcome) = opened.split();
-                let can_do_without = outcome.has_witnesses() && !self.requires_witnesses();
-                let (times, bounds) = WITNESS_TIMEOUT;
-                let limit = match can_do_without {
-                    true => (times * connect_time).clamp(*bounds.start(), *bounds.end()),
-                    false => HANDSHAKE_TIMEOUT,
-                };
-                let begun = Instant::now();
-                match self.gateway.handshake_outbound(&params, peer, expected, far, witnesses, limit).await {
-                    Err(EstablishError::Sealed(SealedError::Timeout)) if can_do_without => {
-                        outcome.timed_out(self.gateway.negotiation());
-                        Err(OpenError::WitnessTimeout)
-                    }
-                    established => {
-                        let established = established?;
-                        // A message that is lost takes longer than 200 ms to be sent again.
-                        if begun.elapsed() <= 2 * connect_time + RETRANSMISSION {
-                            outcome.succeeded();
-                        } else {
-                            outcome.lost();
-                        }
-                        if let Some((late, session)) = late.zip(established.protection.session.as_ref()) {
-                            late.add_to(session);
-                        }
-                        Ok(established)
-                    }
-                }
-            }
-            None if expected.is_some() => Err(Refusal::Unauthenticated.into()),
-            None => Ok(self.gateway.establish(&agreement, Side::Initiator, far).await?),
+            Some(params) => self.establish_sealed(connected, &params, witnesses).await,
+            None if connected.expected.is_some() => Err(Refusal::Unauthenticated.into()),
+            None => Ok(self.gateway.establish(&agreement, Side::Initiator, connected.far).await?),
         }
+    }
+
+    /// Runs the handshake of mode `sealed` with the witnesses that are as fast as the main connection; the others are added when
+    /// they come.
+    async fn establish_sealed(
+        &self,
+        connected: &Connected<'_>,
+        params: &Params,
+        witnesses: Option<OpeningWitnesses>,
+    ) -> Result<Established, OpenError> {
+        let Connected { peer, expected, far, connect_time, .. } = *connected;
+        let required = self.requires_witnesses();
+        let waits = required || (connected.patient && self.is_wary(connected));
+        let (opened, late) = self.finish_witnesses(witnesses, connected, params, waits).await;
+        let (witnesses, outcome) = opened.split();
+        let can_do_without = outcome.has_witnesses() && !required;
+        let (times, bounds) = WITNESS_TIMEOUT;
+        let limit = match can_do_without {
+            true if waits => *bounds.end(),
+            true => (times * connect_time).clamp(*bounds.start(), *bounds.end()),
+            false => HANDSHAKE_TIMEOUT,
+        };
+        let begun = Instant::now();
+        let established =
+            self.gateway.handshake_outbound(params, peer, expected, far, witnesses, limit).await;
+        if can_do_without && matches!(established, Err(EstablishError::Sealed(SealedError::Timeout))) {
+            outcome.timed_out(self.gateway.negotiation());
+            return Err(OpenError::WitnessTimeout);
+        }
+        let established = established?;
+        if begun.elapsed() <= 2 * connect_time + RETRANSMISSION {
+            outcome.succeeded();
+        } else {
+            outcome.lost();
+        }
+        if let Some((late, session)) = late.zip(established.protection.session.as_ref()) {
+            late.add_to(session);
+        }
+        Ok(established)
+    }
+
+    /// Whether a connection should have all witnesses before it carries bytes: it will trust the key that the peer shows, or
+    /// somebody was in the middle before.
+    fn is_wary(&self, connected: &Connected<'_>) -> bool {
+        connected.expected.is_some_and(ExpectedPeer::is_first_use)
+            || connected.far.peer_addr().is_ok_and(|peer| self.witness_memory.is_suspected(peer.ip()))
     }
 
     /// Counts a failed handshake and warns of it.
@@ -331,25 +359,23 @@ impl Outbound {
     async fn finish_witnesses(
         &self,
         started: Option<OpeningWitnesses>,
-        far: &TcpStream,
+        connected: &Connected<'_>,
         params: &Params,
-        addresses: &[SocketAddr],
-        patience: (Duration, bool),
+        waits_for_all: bool,
     ) -> (OpenedWitnesses, Option<LateWitnesses>) {
-        let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
-        let opening = started.or_else(|| self.start_witnesses(main.as_deref(), addresses));
-        let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured(main.as_deref()));
+        let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(connected.far));
+        let main = main.as_deref();
+        let opening = started.or_else(|| self.start_witnesses(main, connected.addresses));
+        let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured(main));
         if configured > usize::from(MAX_PATHS) {
             self.gateway.negotiation().warn_once.too_many_paths(configured);
         }
-        match opening {
-            Some(opening) => {
-                let (opened, late) =
-                    opening.finish(configured, main.as_deref(), params.chosen, patience).await;
-                (opened, Some(late))
-            }
-            None => (OpenedWitnesses::none(configured, &self.witness_memory), None),
-        }
+        let Some(opening) = opening else {
+            return (OpenedWitnesses::none(configured, &self.witness_memory), None);
+        };
+        let prompt = connected.connect_time + TOLERANCE;
+        let (opened, late) = opening.finish(configured, main, params.chosen, (prompt, waits_for_all)).await;
+        (opened, Some(late))
     }
 
     /// Carries an application's connection over an opened one until it ends.
