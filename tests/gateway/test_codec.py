@@ -10,8 +10,11 @@ import pytest
 pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
 
 import peer
+import peer_records
 from hosts import PLAIT
-from peer import SEALED_CIPHERS, STREAM_CIPHERS, CipherState, Keystream, Opener, Sealer
+from peer import SEALED_CIPHERS, STREAM_CIPHERS, Keystream
+from peer_crypto import CipherState
+from peer_records import Opener, Sealer
 
 IMPLEMENTATIONS = ["straightforward", "running", "simd"]
 SIZE = 10_000_000
@@ -89,7 +92,7 @@ def test_stream_matches_the_reference(secret_file, cipher, direction, end):
 def pieces_of(plain: bytes):
     start = 0
     while start < len(plain):
-        end = start + random.choice([1, 100, 1448, peer.MAX_CONTENT - 1, peer.MAX_CONTENT])
+        end = start + random.choice([1, 100, 1448, peer_records.MAX_CONTENT - 1, peer_records.MAX_CONTENT])
         yield plain[start:end]
         start = end
 
@@ -111,7 +114,7 @@ def test_sealed_changes_keys_when_the_reference_does(secret_file):
     """A little more than a million records of one byte each; test vectors cover the change itself."""
     key = bytes(32)
     sealer = Sealer(CipherState(peer.SEALED_AESGCM, key))
-    plain = bytes(range(256)) * ((peer.REKEY_AFTER >> 8) + 1)
+    plain = bytes(range(256)) * ((peer_records.REKEY_AFTER >> 8) + 1)
     wire = b"".join(sealer.seal(plain[at : at + 1]) for at in range(len(plain))) + sealer.end()
     options = ("--decode", "--key", secret_file(key), "--cipher", "aes-256-gcm")
     assert filtered("sealed", *options, data=wire) == plain

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
 
 import peer
+import peer_crypto
 from controllers import work  # noqa: F401
 from gateways import report_of, start_peer
 from hosts import PLAIT, tool, wait_for
@@ -89,7 +90,7 @@ def test_identity_creates_a_key_pair_once_and_shows_it(tmp_path):
     assert made.stdout == shown.stdout == f"{key}\n" and str(file) in made.stderr and not shown.stderr
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     private = file.read_text().strip().removeprefix("plait-private-key:")
-    assert key == peer.key_text(peer.public_of(base64.urlsafe_b64decode(private + "=")))
+    assert key == peer_crypto.key_text(peer_crypto.public_of(base64.urlsafe_b64decode(private + "=")))
     document = json.loads(tool(*command, "--json"))
     assert document == {"key": key, "file": str(file), "created": False}
     file.chmod(0o644)
@@ -242,7 +243,7 @@ def hexadecimal(static: bytes) -> dict:
 
 def test_reference_client_authenticates(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
-    client_key = peer.key_text(peer.public_of(STATICS[0]))
+    client_key = peer_crypto.key_text(peer_crypto.public_of(STATICS[0]))
     text = f'[identity]\nclients = ["{client_key}"]\n'
     serve(two_ways, "--identity", file, *config(two_ways, "serve.toml", text))
     gateway = two_ways.proxy(*OUTBOUND)
@@ -260,7 +261,7 @@ def test_reference_server_authenticates(two_ways, tmp_path):
     server = start_peer(two_ways.server, gateway, "accept", "sealed", "eth,wlan", "0.0.0.0", 9443,
                      env=hexadecimal(STATICS[1]))  # fmt: skip
     wait_for("peer", lambda: server.poll() is not None or two_ways.server.listens(9443))
-    server_key = peer.key_text(peer.public_of(STATICS[1]))
+    server_key = peer_crypto.key_text(peer_crypto.public_of(STATICS[1]))
     two_ways.proxy(*OUTBOUND, *pin(two_ways, server_key, f"{two_ways.ETH}:9443"))
     with connect_by_socks(two_ways, port=9443) as client:
         assert_echo(client, QUESTION)

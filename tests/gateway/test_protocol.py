@@ -13,6 +13,8 @@ pytest.importorskip("cryptography", reason="not installed: python3-cryptography"
 pytest.importorskip("kyber_py", reason="not installed: kyber-py, see tests/requirements.txt")
 
 import peer
+import peer_crypto
+import peer_records
 from hosts import REPOSITORY
 from peer import (
     SEALED_CIPHERS,
@@ -21,12 +23,11 @@ from peer import (
     Initiator,
     Keystream,
     Negotiated,
-    Opener,
-    ProtocolError,
     Responder,
-    Sealer,
     service_tag,
 )
+from peer_crypto import ProtocolError
+from peer_records import Opener, Sealer
 
 DATA = REPOSITORY / "tests" / "data" / "protocol"
 
@@ -109,10 +110,10 @@ def handshake_vector(mode: int, flags: int, paths: tuple[int, ...]) -> dict:
         optional |= {
             "initiator_static": statics[0].hex(),
             "responder_static": statics[1].hex(),
-            "initiator_public": peer.public_of(statics[0]).hex(),
-            "responder_public": peer.public_of(statics[1]).hex(),
-            "initiator_key_text": peer.key_text(peer.public_of(statics[0])),
-            "responder_key_text": peer.key_text(peer.public_of(statics[1])),
+            "initiator_public": peer_crypto.public_of(statics[0]).hex(),
+            "responder_public": peer_crypto.public_of(statics[1]).hex(),
+            "initiator_key_text": peer_crypto.key_text(peer_crypto.public_of(statics[0])),
+            "responder_key_text": peer_crypto.key_text(peer_crypto.public_of(statics[1])),
             "identity": initiator.identity.hex(),
             "last_handshake_hash": initiator.noise.hash.hex(),
         }
@@ -150,12 +151,12 @@ def handshake_vector(mode: int, flags: int, paths: tuple[int, ...]) -> dict:
 
 def records_vector(mode: int) -> dict:
     """The last record before the first change of the key, and the first after it."""
-    sealer = Sealer(peer.CipherState(mode, counted(0, 32), peer.REKEY_AFTER - 1))
+    sealer = Sealer(peer_crypto.CipherState(mode, counted(0, 32), peer_records.REKEY_AFTER - 1))
     before, after = sealer.seal(b"the last under this key"), sealer.seal(b"the first under the next")
     return {
         "mode": f"{mode:02x}",
         "key": counted(0, 32).hex(),
-        "counter": peer.REKEY_AFTER - 1,
+        "counter": peer_records.REKEY_AFTER - 1,
         "plaintexts": [b"the last under this key".hex(), b"the first under the next".hex()],
         "records": [before.hex(), after.hex()],
         "next_key": sealer.state.key.hex(),
@@ -281,7 +282,7 @@ def test_noise_matches_cacophony_vectors(vector):
                    static=value(f"{end}_static"))
         for role, end in ((peer.INITIATOR, "init"), (peer.RESPONDER, "resp"))
     ]  # fmt: skip
-    last = len(peer.PATTERNS[pattern])
+    last = len(peer_crypto.PATTERNS[pattern])
     for payload, ciphertext in messages[:last]:
         assert ends[0].write(psk, payload) == ciphertext
         assert ends[1].read(ciphertext, psk) == payload
@@ -380,7 +381,7 @@ def test_rejects_messages_reflected_to_their_sender(kind):
 
 def test_every_changed_byte_of_a_record_is_detected():
     def cipher():
-        return peer.CipherState(peer.SEALED_AESGCM, bytes(32))
+        return peer_crypto.CipherState(peer.SEALED_AESGCM, bytes(32))
 
     sealer = Sealer(cipher())
     wire = sealer.seal(b"a record") + sealer.end()
@@ -419,7 +420,7 @@ def test_changed_bytes_of_a_key_update_are_detected(hybrid):
                 if number != changed:
                     return record
                 # A record that becomes longer would wait for its rest.
-                rest = record[offset + 1 :] + bytes(peer.MAX_CONTENT)
+                rest = record[offset + 1 :] + bytes(peer_records.MAX_CONTENT)
                 return record[:offset] + bytes([record[offset] ^ 1]) + rest
 
             with pytest.raises(ProtocolError):

@@ -27,14 +27,13 @@ from peer import (
     Hello,
     Initiator,
     Keystream,
-    ProtocolError,
     Responder,
     decode_witness,
     encode_witness,
-    expect,
     message,
     stream_secret,
 )
+from peer_crypto import ProtocolError, expect
 from peer_sockets import MPTCP, Handshakes, SealedConnection, packet_socket, receive_message, tcp_of
 from streams import accept, listen
 

@@ -15,6 +15,7 @@ import socket
 import sys
 
 import peer
+import peer_records
 from peer import (
     HELLO,
     INITIATOR,
@@ -24,10 +25,10 @@ from peer import (
     Negotiated,
     Responder,
     decode_witness,
-    expect,
     service_tag,
     stream_secret,
 )
+from peer_crypto import expect
 
 MPTCP = 262
 
@@ -129,16 +130,16 @@ LOW_ORDER = bytes(32 + 1184)
 VIOLATIONS = {
     "no type": lambda updates: [updates.sealer.raw_record(bytes(20))],
     "unknown type": lambda updates: [updates.sealer.record(7, b"text")],
-    "empty data": lambda updates: [updates.sealer.record(peer.DATA)],
-    "content of the end": lambda updates: [updates.sealer.record(peer.END, b"text")],
-    "request": lambda updates: [updates.sealer.record(peer.UPDATE_REQUEST, LOW_ORDER)],
-    "short request": lambda updates: [updates.sealer.record(peer.UPDATE_REQUEST, bytes(31))],
+    "empty data": lambda updates: [updates.sealer.record(peer_records.DATA)],
+    "content of the end": lambda updates: [updates.sealer.record(peer_records.END, b"text")],
+    "request": lambda updates: [updates.sealer.record(peer_records.UPDATE_REQUEST, LOW_ORDER)],
+    "short request": lambda updates: [updates.sealer.record(peer_records.UPDATE_REQUEST, bytes(31))],
     "second request": lambda updates: [
         updates.request(),
-        updates.sealer.record(peer.UPDATE_REQUEST, updates.requested),
+        updates.sealer.record(peer_records.UPDATE_REQUEST, updates.requested),
     ],  # fmt: skip
-    "response": lambda updates: [updates.sealer.record(peer.UPDATE_RESPONSE, LOW_ORDER[:1120])],
-    "new key": lambda updates: [updates.sealer.record(peer.NEW_KEY)],
+    "response": lambda updates: [updates.sealer.record(peer_records.UPDATE_RESPONSE, LOW_ORDER[:1120])],
+    "new key": lambda updates: [updates.sealer.record(peer_records.NEW_KEY)],
 }
 
 
