@@ -373,7 +373,7 @@ impl Gateway {
         };
         let session = initiate(params, config, verify_peer, far, witnesses, limit).await;
         let session = session.map_err(EstablishError::from)?;
-        self.negotiation.warn_once.level(far, session.late.level());
+        self.negotiation.warn_once.level(far, session.witnesses.level());
         Ok(Established::sealed(session, self.record_options()))
     }
 
@@ -416,7 +416,7 @@ impl Gateway {
                 Ok(None)
             }
             Accepted::Main(far, session, registration) => {
-                self.negotiation.warn_once.level(&far, session.late.level());
+                self.negotiation.warn_once.level(&far, session.witnesses.level());
                 let established = Established::sealed(*session, self.record_options());
                 if let Some(session) = &established.protection.session {
                     registration.complete(session);
@@ -447,8 +447,9 @@ impl Gateway {
         far: TcpStream,
         protection: ProtectionStatus,
     ) -> io::Result<Arc<Connection>> {
-        self.counters.carried(protection.mode);
-        self.connections.add(application, far, protection)
+        let connection = self.connections.add(application, far, protection)?;
+        self.counters.carried(connection.protection.mode);
+        Ok(connection)
     }
 
     /// Carries a connection until it ends or fails, or until `failure` completes.

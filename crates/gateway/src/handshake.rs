@@ -6,7 +6,7 @@
 //! | the policy judges the outcome, once per connection | `negotiation` |
 //! | modes `xor64` and `stream`: the ends derive their transforms | `establish` |
 //! | mode `sealed`: the initiator's and the responder's handshake over a connection and its witnesses | `initiate`, `respond` |
-//! | a witness comes after the handshake of its session | `late_witness` |
+//! | a witness comes after the handshake of its session, which the responder finds in a table | `late_witness`, `running_sessions` |
 //! | any step fails: the reason is counted and logged | `failure` |
 
 mod establish;
@@ -17,14 +17,16 @@ mod message_io;
 mod negotiation;
 mod negotiator;
 mod respond;
+mod running_sessions;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use establish::{EstablishError, Established, FirstFlight, Side, establish, sealed_params};
 pub use failure::FailureReason;
 pub(crate) use initiate::{Witnesses, initiate};
-pub(crate) use late_witness::{Registration, add_late_witness};
+pub(crate) use late_witness::add_late_witness;
 pub(crate) use message_io::{HANDSHAKE_TIMEOUT, SealedError};
 pub(crate) use negotiation::Negotiation;
 pub(crate) use negotiator::Negotiator;
 pub(crate) use respond::{Accepted, PendingHandshakes};
+pub(crate) use running_sessions::Registration;

@@ -3,31 +3,31 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plait_proto::sealed::{HandshakeError, LateShares, LateWitnesses, Level, PathId};
+use plait_proto::sealed::{HandshakeError, LateShares, Level, PathId, SessionWitnesses};
 use tokio::sync::watch;
 
 use crate::relay::Updates;
 
 /// A running session. Its connection owns it; who adds late witnesses refers to it weakly.
 pub(crate) struct RunningSession {
-    late: Mutex<LateWitnesses>,
+    witnesses: Mutex<SessionWitnesses>,
     updates: Arc<Updates>,
     intercepted: watch::Sender<Option<PathId>>,
 }
 
 impl RunningSession {
-    pub(crate) fn new(late: LateWitnesses, updates: Arc<Updates>) -> RunningSession {
-        RunningSession { late: Mutex::new(late), updates, intercepted: watch::Sender::new(None) }
+    pub(crate) fn new(witnesses: SessionWitnesses, updates: Arc<Updates>) -> RunningSession {
+        RunningSession { witnesses: Mutex::new(witnesses), updates, intercepted: watch::Sender::new(None) }
     }
 
     /// Locked for a computation, never across a wait.
-    pub(crate) fn late(&self) -> MutexGuard<'_, LateWitnesses> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn witnesses(&self) -> MutexGuard<'_, SessionWitnesses> {
+        self.witnesses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The level that it has reached.
     pub(crate) fn level(&self) -> Level {
-        self.late().level()
+        self.witnesses().level()
     }
 
     /// Counts a late witness that was verified, and has its shares mixed into the keys.
@@ -35,7 +35,7 @@ impl RunningSession {
     /// # Errors
     /// Its path has another witness.
     pub(crate) fn add(&self, shares: LateShares) -> Result<Level, HandshakeError> {
-        let level = self.late().add(&shares)?;
+        let level = self.witnesses().add(&shares)?;
         self.updates.mix(shares);
         Ok(level)
     }

@@ -32,7 +32,7 @@
 //!
 //! # Late witnesses
 //!
-//! The first byte need not wait for a slow path: an initiator may leave its witness out of HELLO, and [`LateWitnesses`] add it
+//! The first byte need not wait for a slow path: an initiator may leave its witness out of HELLO, and [`SessionWitnesses`] add it
 //! to the running session. Until then an attacker in the middle of the paths that took part is undetected, and reads.
 //!
 //! # Authentication
@@ -58,6 +58,7 @@
 //! [`Secret`](crate::Secret)s are wiped when they are dropped. The Noise library and the HMAC contexts made from them keep
 //! copies which are not; gateways disable core dumps and ptrace for that reason.
 
+mod closed_sessions;
 mod exporter;
 mod fair_pool;
 mod framing;
@@ -87,6 +88,7 @@ mod loopback;
 #[cfg(test)]
 mod test_vectors;
 
+pub use closed_sessions::ClosedSessions;
 pub use exporter::{ExportError, Exporter};
 pub use framing::{Bytes, Message, MessageError, MessageReader};
 pub use handshake::{
@@ -94,7 +96,7 @@ pub use handshake::{
     RequiredPaths, Responder, ResponderConfig, Session, WitnessMessages,
 };
 pub use key_update::{ControlRecord, KeyUpdate, KeyUpdateError, UpdateLimits, UpdateSecrets};
-pub use late_witness::{AwaitingConfirm, AwaitingShare, LateShares, LateWitnesses};
+pub use late_witness::{AwaitingConfirm, AwaitingShare, LateShares, SessionWitnesses};
 pub use limits::{Limits, peer_network};
 pub use messages::{
     Confirm, Confirmation, FirstMessage, Hello, Identity, OpeningMessage, Reply, Share, Witness,

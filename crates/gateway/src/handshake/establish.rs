@@ -67,9 +67,9 @@ impl Established {
 
     /// After a completed handshake of mode `sealed`.
     pub(crate) fn sealed(session: Session<Option<KeyMatch>>, options: RecordOptions) -> Established {
-        let Session { cipher, send_key, recv_key, exporter, updates, late, peer } = session;
+        let Session { cipher, send_key, recv_key, exporter, updates, witnesses, peer } = session;
         let updates = Arc::new(Updates::new(updates, options.rekey_after));
-        let running = Arc::new(RunningSession::new(late, Arc::clone(&updates)));
+        let running = Arc::new(RunningSession::new(witnesses, Arc::clone(&updates)));
         let transforms = Transforms::Records(Box::new(Records {
             sealer: Sealer::new(cipher, send_key.as_bytes()).with_padding(options.padding),
             opener: Opener::new(cipher, recv_key.as_bytes()),

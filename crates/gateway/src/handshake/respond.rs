@@ -12,8 +12,9 @@ use plait_proto::sealed::{
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::late_witness::{Registration, RunningSessions, WitnessOf, answer};
+use super::late_witness::answer_late_witness;
 use super::message_io::{HANDSHAKE_TIMEOUT, SealedError, close_all, recv, recv_all, send_all, with_timeout};
+use super::running_sessions::{Registration, RunningSessions, WitnessOwner};
 use crate::report::Handshakes;
 use crate::socket::{send_last, write_all};
 
@@ -84,22 +85,24 @@ impl PendingHandshakes {
         with_timeout(HANDSHAKE_TIMEOUT, async {
             let peer = far.peer_addr()?.ip().to_canonical();
             match recv(&far).await {
-                Ok(FirstMessage::Witness(witness)) => match self.running.find(&witness) {
-                    WitnessOf::Handshake => {
+                Ok(FirstMessage::Witness(witness)) => match self.running.owner(&witness) {
+                    WitnessOwner::Handshake => {
                         let complete = self.sessions().add_witness(Instant::now(), peer, witness, far)?;
                         hand_over(complete);
                         Ok(Accepted::Witness)
                     }
-                    WitnessOf::Session(session) => match answer(session, witness, &far, has_joins).await {
-                        // The initiator gave it up, as when its connection has ended.
-                        Err(
-                            SealedError::SessionEnded
-                            | SealedError::Network(_)
-                            | SealedError::Message(MessageError::Ended { .. }),
-                        ) => Ok(Accepted::Unused),
-                        answered => Ok(Accepted::LateWitness(answered?)),
-                    },
-                    WitnessOf::Ended => Ok(Accepted::Unused),
+                    WitnessOwner::Session(session) => {
+                        match answer_late_witness(session, witness, &far, has_joins).await {
+                            // The initiator gave it up, as when its connection has ended.
+                            Err(
+                                SealedError::SessionEnded
+                                | SealedError::Network(_)
+                                | SealedError::Message(MessageError::Ended { .. }),
+                            ) => Ok(Accepted::Unused),
+                            answered => Ok(Accepted::LateWitness(answered?)),
+                        }
+                    }
+                    WitnessOwner::EndedSession => Ok(Accepted::Unused),
                 },
                 Ok(FirstMessage::Hello(hello)) => {
                     let replied = self.reply(params, config, verify_peer, &far, &hello, has_joins).await;

@@ -120,8 +120,8 @@ async fn both_ends_derive_the_same_keys_in_any_order_of_arrival() {
             );
             let (one, (_, other)) =
                 (one.expect("the handshake completes"), other.expect("the handshake completes"));
-            assert_eq!(one.late.level().to_string(), format!("{0}/{0}", witnesses + 1));
-            assert_eq!(other.late.level(), one.late.level());
+            assert_eq!(one.witnesses.level().to_string(), format!("{0}/{0}", witnesses + 1));
+            assert_eq!(other.witnesses.level(), one.witnesses.level());
             for (from, to) in [(&one, &other), (&other, &one)] {
                 let mut record = vec![7; 5 + OVERHEAD];
                 Sealer::new(from.cipher, from.send_key.as_bytes()).seal(&mut record, 5);
@@ -253,8 +253,8 @@ async fn level_is_limited_to_the_paths_of_a_session() {
         initiate(&params, asks(RequiredPaths::All, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT),
         respond_to(pending(), accepted, RequiredPaths::All)
     );
-    assert_eq!(one.expect("the handshake completes").late.level().to_string(), "16/16");
-    assert_eq!(other.expect("the handshake completes").1.late.level().to_string(), "16/16");
+    assert_eq!(one.expect("the handshake completes").witnesses.level().to_string(), "16/16");
+    assert_eq!(other.expect("the handshake completes").1.witnesses.level().to_string(), "16/16");
 }
 
 #[tokio::test]
@@ -312,7 +312,7 @@ async fn stalled_peer_times_out() {
 
 fn running(session: Session) -> Arc<RunningSession> {
     let updates = Updates::new(session.updates, Duration::from_secs(3600));
-    Arc::new(RunningSession::new(session.late, Arc::new(updates)))
+    Arc::new(RunningSession::new(session.witnesses, Arc::new(updates)))
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::socket::close_on_drop;
 
 /// The late witnesses of one session.
 pub(super) struct LateWitnesses {
-    pub(super) judge: Judge,
+    pub(super) recorder: LatenessRecorder,
     pub(super) attempts: Attempts,
     /// The unfinished attempts.
     pub(super) pending: Vec<Target>,
@@ -28,9 +28,9 @@ pub(super) struct LateWitnesses {
     pub(super) chosen: u8,
 }
 
-/// Takes note of how late witnesses are.
+/// Records in the memory how late witnesses are.
 #[derive(Clone)]
-pub(super) struct Judge {
+pub(super) struct LatenessRecorder {
     pub(super) negotiation: Arc<Negotiation>,
     pub(super) memory: Arc<WitnessMemory>,
     /// The time from now in which a prompt witness would connect, and then in which its messages would cross the path.
@@ -50,10 +50,13 @@ impl LateWitnesses {
         let begun = Instant::now();
         let mut paths = (self.first_path..).map_while(|number| PathId::new(u8::try_from(number).ok()?).ok());
         let mut add = |target: Target, stream: TcpStream| {
-            let in_time = begun.elapsed() <= self.judge.limit;
+            // If the session ends first, it is not the responder's fault.
+            let _ = close_on_drop(&stream);
+            let in_time = begun.elapsed() <= self.recorder.limit;
             match (session.upgrade(), paths.next()) {
                 (Some(running), Some(path)) => {
-                    let adding = self.judge.clone().add(Weak::clone(&session), path, target, stream, in_time);
+                    let adding =
+                        self.recorder.clone().add(Weak::clone(&session), path, target, stream, in_time);
                     let end = running.end();
                     tokio::spawn(async move {
                         tokio::select! {
@@ -62,7 +65,7 @@ impl LateWitnesses {
                         }
                     });
                 }
-                _ => self.judge.connected(&target, in_time),
+                _ => self.recorder.connected(&target, in_time),
             }
         };
         for (target, stream) in self.opened {
@@ -76,21 +79,17 @@ impl LateWitnesses {
                 continue;
             }
             self.pending.retain(|pending| *pending != target);
-            match check(&self.judge.negotiation, connected, self.chosen).await {
-                Ok(stream) => {
-                    // If the session ends first, it is not the responder's fault.
-                    let _ = close_on_drop(&stream);
-                    add(target, stream);
-                }
-                Err(reason) => self.judge.failed(&target, &reason),
+            match check(&self.recorder.negotiation, connected, self.chosen).await {
+                Ok(stream) => add(target, stream),
+                Err(reason) => self.recorder.failed(&target, &reason),
             }
         }
         let slow = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
-        self.pending.iter().for_each(|target| self.judge.failed(target, &slow));
+        self.pending.iter().for_each(|target| self.recorder.failed(target, &slow));
     }
 }
 
-impl Judge {
+impl LatenessRecorder {
     /// Adds one to the session. `in_time`: it connected as fast as a prompt one.
     async fn add(
         self,
@@ -101,27 +100,23 @@ impl Judge {
         in_time: bool,
     ) {
         let Target { interface, .. } = &target;
-        let (begun, peer) = (Instant::now(), target.peer());
+        let begun = Instant::now();
         match add_late_witness(&session, path, &stream).await {
             Ok(level) => {
                 debug!("a late witness through {interface} raised a connection to {level} paths");
-                self.negotiation.warn_once.witness(interface, peer);
+                self.negotiation.warn_once.witness(interface, target.peer());
                 // Two round trips; a prompt witness would have taken one.
-                if in_time && begun.elapsed() <= 2 * self.limit {
-                    self.memory.prompt(interface, peer);
-                } else {
-                    self.memory.slow(interface, peer, Instant::now().into_std());
-                }
+                self.connected(&target, in_time && begun.elapsed() <= 2 * self.limit);
             }
             Err(SealedError::SessionEnded) => {}
             Err(error) => {
-                self.memory.lost(interface, peer, Instant::now().into_std());
-                self.negotiation.warn_once.no_witness(interface, peer, &error.to_string());
+                self.memory.lost(interface, target.peer(), Instant::now().into_std());
+                self.negotiation.warn_once.no_witness(interface, target.peer(), &error.to_string());
             }
         }
     }
 
-    /// One connected whose session has ended.
+    /// One connected, and if its session had not ended, confirmed it.
     fn connected(&self, target: &Target, in_time: bool) {
         if in_time {
             self.memory.prompt(&target.interface, target.peer());

@@ -33,16 +33,18 @@ use crate::relay::RelayError;
 use crate::socket::{canonical, configure, has_mptcp};
 use crate::trust::{ExpectedPeer, PeerAuthError, PeerName, SealedPeers};
 
-/// How long a handshake with witnesses may take that can do without them: so many times as long as it took to connect, within
-/// these bounds.
-const WITNESS_TIMEOUT: (u32, RangeInclusive<Duration>) = (4, Duration::from_secs(1)..=Duration::from_secs(3));
+/// How long a handshake with witnesses may take that can do without them: [`WITNESS_ROUND_TRIPS`] times as long as it took to
+/// connect, within these bounds.
+const WITNESS_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3);
+
+const WITNESS_ROUND_TRIPS: u32 = 4;
 
 /// The shortest time after which TCP sends again what was lost (Linux, TCP_RTO_MIN).
-const RETRANSMISSION: Duration = Duration::from_millis(200);
+const MIN_RETRANSMISSION_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How much longer than twice the main connection's time a witness may take to connect that the handshake waits for: programs
 /// hardly notice it, and most pairs of links differ by less.
-const TOLERANCE: Duration = Duration::from_millis(100);
+const WITNESS_TOLERANCE: Duration = Duration::from_millis(100);
 
 /// Opens connections for applications and carries them.
 pub struct Outbound {
@@ -126,7 +128,7 @@ impl Opened {
 }
 
 /// A connection before its handshake.
-struct Connected<'a> {
+struct NewConnection<'a> {
     /// What the application asked for.
     peer: &'a PeerName,
     /// The peer, if it must authenticate.
@@ -136,8 +138,8 @@ struct Connected<'a> {
     far: &'a TcpStream,
     /// How long it took to connect.
     connect_time: Duration,
-    /// Whether it waits for all witnesses if there is a reason to.
-    patient: bool,
+    /// Whether the attempt before waited for witnesses whose messages did not arrive.
+    is_retry: bool,
 }
 
 impl Outbound {
@@ -209,19 +211,19 @@ impl Outbound {
         destinations: &[SocketAddr],
         interface: Option<&str>,
     ) -> Result<Opened, OpenError> {
-        match self.open_once(peer, destinations, interface, true).await {
-            Err(OpenError::WitnessTimeout) => self.open_once(peer, destinations, interface, false).await,
+        match self.open_once(peer, destinations, interface, false).await {
+            Err(OpenError::WitnessTimeout) => self.open_once(peer, destinations, interface, true).await,
             opened => opened,
         }
     }
 
-    /// `patient`: it waits for all witnesses if there is a reason to.
+    /// `is_retry`: the one before waited for witnesses whose messages did not arrive.
     async fn open_once(
         &self,
         peer: &PeerName,
         destinations: &[SocketAddr],
         interface: Option<&str>,
-        patient: bool,
+        is_retry: bool,
     ) -> Result<Opened, OpenError> {
         let negotiation = self.gateway.negotiation();
         let main = interface.or_else(|| self.dialer.first_trusted());
@@ -251,7 +253,7 @@ impl Outbound {
         let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
         let expected = expected.as_ref();
         let connected =
-            Connected { peer, expected, addresses: destinations, far: &far, connect_time, patient };
+            NewConnection { peer, expected, addresses: destinations, far: &far, connect_time, is_retry };
         let established = self.establish(&connected, downgrade, witnesses).await;
         let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
         if established.protection.mode == Mode::Sealed {
@@ -263,7 +265,7 @@ impl Outbound {
     /// Establishes a connection as its ends agreed, with a peer that must authenticate if one is expected.
     async fn establish(
         &self,
-        connected: &Connected<'_>,
+        connected: &NewConnection<'_>,
         downgrade: DowngradeCheck,
         witnesses: Option<OpeningWitnesses>,
     ) -> Result<Established, OpenError> {
@@ -283,20 +285,22 @@ impl Outbound {
     /// they come.
     async fn establish_sealed(
         &self,
-        connected: &Connected<'_>,
+        connected: &NewConnection<'_>,
         params: &Params,
         witnesses: Option<OpeningWitnesses>,
     ) -> Result<Established, OpenError> {
-        let Connected { peer, expected, far, connect_time, .. } = *connected;
+        let NewConnection { peer, expected, far, connect_time, .. } = *connected;
         let required = self.requires_witnesses();
-        let waits = required || (connected.patient && self.is_wary(connected));
+        let waits = required || (!connected.is_retry && self.needs_all_witnesses(connected));
         let (opened, late) = self.finish_witnesses(witnesses, connected, params, waits).await;
         let (witnesses, outcome) = opened.split();
         let can_do_without = outcome.has_witnesses() && !required;
-        let (times, bounds) = WITNESS_TIMEOUT;
         let limit = match can_do_without {
-            true if waits => *bounds.end(),
-            true => (times * connect_time).clamp(*bounds.start(), *bounds.end()),
+            true if waits => *WITNESS_TIMEOUT.end(),
+            true => {
+                let limit = WITNESS_ROUND_TRIPS * connect_time;
+                limit.clamp(*WITNESS_TIMEOUT.start(), *WITNESS_TIMEOUT.end())
+            }
             false => HANDSHAKE_TIMEOUT,
         };
         let begun = Instant::now();
@@ -307,7 +311,7 @@ impl Outbound {
             return Err(OpenError::WitnessTimeout);
         }
         let established = established?;
-        if begun.elapsed() <= 2 * connect_time + RETRANSMISSION {
+        if begun.elapsed() <= 2 * connect_time + MIN_RETRANSMISSION_TIMEOUT {
             outcome.succeeded();
         } else {
             outcome.lost();
@@ -320,9 +324,9 @@ impl Outbound {
 
     /// Whether a connection should have all witnesses before it carries bytes: it will trust the key that the peer shows, or
     /// somebody was in the middle before.
-    fn is_wary(&self, connected: &Connected<'_>) -> bool {
+    fn needs_all_witnesses(&self, connected: &NewConnection<'_>) -> bool {
         connected.expected.is_some_and(ExpectedPeer::is_first_use)
-            || connected.far.peer_addr().is_ok_and(|peer| self.witness_memory.is_suspected(peer.ip()))
+            || connected.far.peer_addr().is_ok_and(|peer| self.witness_memory.was_intercepted(peer.ip()))
     }
 
     /// Counts a failed handshake and warns of it.
@@ -359,7 +363,7 @@ impl Outbound {
     async fn finish_witnesses(
         &self,
         started: Option<OpeningWitnesses>,
-        connected: &Connected<'_>,
+        connected: &NewConnection<'_>,
         params: &Params,
         waits_for_all: bool,
     ) -> (OpenedWitnesses, Option<LateWitnesses>) {
@@ -373,7 +377,7 @@ impl Outbound {
         let Some(opening) = opening else {
             return (OpenedWitnesses::none(configured, &self.witness_memory), None);
         };
-        let prompt = connected.connect_time + TOLERANCE;
+        let prompt = connected.connect_time + WITNESS_TOLERANCE;
         let (opened, late) = opening.finish(configured, main, params.chosen, (prompt, waits_for_all)).await;
         (opened, Some(late))
     }
@@ -407,7 +411,7 @@ impl Outbound {
         };
         let carried = self.gateway.carry(near, &connection, transforms, failed).await;
         if let Err(CarryError::Establish(error)) = &carried {
-            self.witness_memory.suspect(peer.ip());
+            self.witness_memory.set_intercepted(peer.ip());
             let interface =
                 self.subflows.as_ref().and_then(|subflows| subflows.interface_of(&connection.far));
             self.gateway.handshake_failed(peer, interface.as_deref(), error.into(), error);

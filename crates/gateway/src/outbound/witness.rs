@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::dial::{Attempt, Dialer, alternate_families};
-use super::late_witnesses::{Judge, LateWitnesses};
+use super::late_witnesses::{LateWitnesses, LatenessRecorder};
 use super::witness_memory::{Advice, WitnessMemory};
 use crate::handshake::{Negotiation, Witnesses};
 use crate::paths::{Subflows, source_address};
@@ -148,10 +148,7 @@ impl OpeningWitnesses {
                     paths.push(target);
                     streams.push(stream);
                 }
-                Ok(stream) => {
-                    let _ = close_on_drop(&stream);
-                    opened_late.push((target, stream));
-                }
+                Ok(stream) => opened_late.push((target, stream)),
                 Err(reason) => self.failed.push((target, reason)),
             }
         }
@@ -167,7 +164,7 @@ impl OpeningWitnesses {
         self.late.retain(|target| Some(target.interface.as_str()) != main);
         let memory = Arc::clone(&self.memory);
         let late = LateWitnesses {
-            judge: Judge { negotiation: self.negotiation, memory, limit: prompt },
+            recorder: LatenessRecorder { negotiation: self.negotiation, memory, limit: prompt },
             attempts: self.attempts,
             pending: self.late,
             opened: opened_late,
@@ -240,9 +237,9 @@ impl WitnessOutcome {
     /// Messages did not arrive at all.
     pub(super) fn timed_out(&self, negotiation: &Negotiation) {
         self.lost();
-        for Target { interface, remote } in &self.paths {
-            let peer = remote.ip().to_canonical();
-            negotiation.warn_once.no_witness(interface, peer, "its messages did not arrive");
+        for target in &self.paths {
+            let reason = "its messages did not arrive";
+            negotiation.warn_once.no_witness(&target.interface, target.peer(), reason);
         }
     }
 }

@@ -18,7 +18,7 @@ const MAX_FAILURES: u32 = 2;
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Witnesses in a row that came in time, after which a path that was slow is waited for again.
-const PROMPT_AGAIN: u32 = 8;
+const PROMPT_WITNESSES: u32 = 8;
 
 /// Before a path that lost messages is waited for again. Only a session shows whether it works, and one may be too short.
 const LOSS_INTERVAL: Duration = Duration::from_secs(60);
@@ -26,18 +26,18 @@ const LOSS_INTERVAL: Duration = Duration::from_secs(60);
 /// Paths beyond which those that were tried longest ago are forgotten.
 const MAX_PATHS: usize = 4096;
 
-/// Peers beyond which suspicion is no longer remembered.
-const MAX_SUSPECTED: usize = 4096;
+/// Peers with intercepted connections beyond which further ones are not remembered.
+const MAX_INTERCEPTED: usize = 4096;
 
 /// What is known of paths, by interface and network of the peer, and of peers. A path that is not in it works.
 #[derive(Default)]
 pub(super) struct WitnessMemory {
-    paths: Mutex<HashMap<(String, IpAddr), Known>>,
-    suspected: Mutex<HashSet<IpAddr>>,
+    paths: Mutex<HashMap<(String, IpAddr), PathHistory>>,
+    intercepted: Mutex<HashSet<IpAddr>>,
 }
 
 #[derive(Clone, Copy)]
-struct Known {
+struct PathHistory {
     /// Attempts in a row that opened no connection.
     failures: u32,
     last_attempt: Instant,
@@ -61,12 +61,12 @@ pub(super) enum Advice {
 }
 
 impl WitnessMemory {
-    fn paths(&self) -> MutexGuard<'_, HashMap<(String, IpAddr), Known>> {
+    fn paths(&self) -> MutexGuard<'_, HashMap<(String, IpAddr), PathHistory>> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn suspected(&self) -> MutexGuard<'_, HashSet<IpAddr>> {
-        self.suspected.lock().unwrap_or_else(PoisonError::into_inner)
+    fn intercepted(&self) -> MutexGuard<'_, HashSet<IpAddr>> {
+        self.intercepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What to do about the path through an interface to a peer, now.
@@ -92,7 +92,7 @@ impl WitnessMemory {
         let key = key(interface, peer);
         let Some(known) = paths.get_mut(&key) else { return };
         (known.failures, known.prompt) = (0, known.prompt + 1);
-        known.slow &= known.prompt < PROMPT_AGAIN;
+        known.slow &= known.prompt < PROMPT_WITNESSES;
         if !known.slow && known.lost.is_none() {
             paths.remove(&key);
         }
@@ -118,24 +118,24 @@ impl WitnessMemory {
     }
 
     /// A late witness proved that somebody is in the middle of a connection with the peer.
-    pub(super) fn suspect(&self, peer: IpAddr) {
-        let mut suspected = self.suspected();
-        if suspected.len() < MAX_SUSPECTED {
-            suspected.insert(peer_network(peer.to_canonical()));
+    pub(super) fn set_intercepted(&self, peer: IpAddr) {
+        let mut intercepted = self.intercepted();
+        if intercepted.len() < MAX_INTERCEPTED {
+            intercepted.insert(peer_network(peer.to_canonical()));
         }
     }
 
-    pub(super) fn is_suspected(&self, peer: IpAddr) -> bool {
-        self.suspected().contains(&peer_network(peer.to_canonical()))
+    pub(super) fn was_intercepted(&self, peer: IpAddr) -> bool {
+        self.intercepted().contains(&peer_network(peer.to_canonical()))
     }
 
-    fn record(&self, interface: &str, peer: IpAddr, now: Instant, change: impl FnOnce(&mut Known)) {
+    fn record(&self, interface: &str, peer: IpAddr, now: Instant, change: impl FnOnce(&mut PathHistory)) {
         let mut paths = self.paths();
         if paths.len() >= MAX_PATHS {
             let oldest = paths.iter().min_by_key(|(_, known)| known.last_attempt).map(|(key, _)| key.clone());
             oldest.map(|key| paths.remove(&key));
         }
-        let new = Known { failures: 0, last_attempt: now, slow: false, prompt: 0, lost: None };
+        let new = PathHistory { failures: 0, last_attempt: now, slow: false, prompt: 0, lost: None };
         change(paths.entry(key(interface, peer)).or_insert(new));
     }
 }
@@ -170,12 +170,12 @@ mod tests {
         let (memory, peer) = (WitnessMemory::default(), IpAddr::from([192, 0, 2, 1]));
         let now = Instant::now();
         memory.slow("wlan0", peer, now);
-        for _ in 1..PROMPT_AGAIN {
+        for _ in 1..PROMPT_WITNESSES {
             memory.prompt("wlan0", peer);
         }
         assert_eq!(memory.advice("wlan0", peer, now), Advice::Late);
         memory.slow("wlan0", peer, now);
-        for _ in 0..PROMPT_AGAIN {
+        for _ in 0..PROMPT_WITNESSES {
             assert_eq!(memory.advice("wlan0", peer, now), Advice::Late);
             memory.prompt("wlan0", peer);
         }
@@ -199,8 +199,8 @@ mod tests {
         for number in 0..2 * MAX_PATHS as u32 {
             let peer = IpAddr::from(number.to_be_bytes());
             memory.failed("wlan0", peer, now + Duration::from_millis(number.into()));
-            memory.suspect(peer);
+            memory.set_intercepted(peer);
         }
-        assert!(memory.paths().len() <= MAX_PATHS && memory.suspected().len() <= MAX_SUSPECTED);
+        assert!(memory.paths().len() <= MAX_PATHS && memory.intercepted().len() <= MAX_INTERCEPTED);
     }
 }

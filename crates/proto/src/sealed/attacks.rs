@@ -63,7 +63,7 @@ fn honest_ends_agree_for_every_cipher_and_number_of_witnesses() {
             assert_ne!(sending, receiving);
             for end in [initiator, responder] {
                 assert_eq!(end.cipher, cipher);
-                assert_eq!(end.late.level(), Level { reached: count, configured: count });
+                assert_eq!(end.witnesses.level(), Level { reached: count, configured: count });
             }
         }
     }
@@ -74,7 +74,7 @@ fn missing_witnesses_lower_the_level_or_are_rejected() {
     let params = params(AeadCipher::ChaCha20Poly1305);
     let two_of_three = Paths::new(3, [path(2)].into_iter().collect()).expect("fewer witnesses than paths");
     let outcome = run([&params, &params], two_of_three, |_, _| {});
-    assert_eq!(outcome.responder.expect("completed").late.level().to_string(), "2/3");
+    assert_eq!(outcome.responder.expect("completed").witnesses.level().to_string(), "2/3");
     let refused = |error: Option<HandshakeError>| {
         matches!(error, Some(HandshakeError::Level(Level { reached: 2, configured: 3 })))
     };
@@ -459,7 +459,10 @@ fn initiator_detects_hidden_witnesses() {
     let own_hello = parse(&own_opening.hello).expect("HELLO");
     let responder = Responder::accept(&params, &own_hello, config(None)).expect("a session of one path");
     let (awaiting, answer) = responder.reply(vec![]).expect("replied");
-    assert_eq!(awaiting.verify(None, vec![], accept_any).expect("completed").late.level().to_string(), "1/1");
+    assert_eq!(
+        awaiting.verify(None, vec![], accept_any).expect("completed").witnesses.level().to_string(),
+        "1/1"
+    );
     let reply = parse(&answer.reply).expect("REPLY");
     let failure = initiator.finish(&reply, vec![], accept_any).err().expect("no SHARE came");
     assert!(matches!(failure, HandshakeError::Missing("SHARE", _)));

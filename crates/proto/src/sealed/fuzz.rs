@@ -69,6 +69,6 @@ pub fn handshake(input: &[u8]) {
     if let (Ok(initiator), Ok(responder)) = (outcome.initiator, outcome.responder) {
         assert_eq!(initiator.send_key.as_bytes(), responder.recv_key.as_bytes());
         assert_eq!(initiator.recv_key.as_bytes(), responder.send_key.as_bytes());
-        assert_eq!(initiator.late.level(), responder.late.level());
+        assert_eq!(initiator.witnesses.level(), responder.witnesses.level());
     }
 }

@@ -14,7 +14,7 @@ use super::framing::{Bytes, NOISE_LEN};
 use super::kem;
 use super::key_update::UpdateSecrets;
 use super::keys::{End, KeySchedule, Shares};
-use super::late_witness::LateWitnesses;
+use super::late_witness::SessionWitnesses;
 use super::messages::{Confirm, Hello, Identity, Preface, Reply, Share, Witness};
 use super::noise::{AfterReply, Noise, Split, Suite};
 use super::paths::{Level, PathId, PathIds, Paths};
@@ -217,8 +217,8 @@ pub struct Session<P> {
     pub exporter: Exporter,
     /// What the keys after these will follow from.
     pub updates: UpdateSecrets,
-    /// What binds later witnesses to it, and its level.
-    pub late: LateWitnesses,
+    /// Its witnesses, and so its level; late ones can be added.
+    pub witnesses: SessionWitnesses,
     /// The result of verifying the peer's static key; `None` if it is anonymous.
     pub peer: Option<P>,
 }
@@ -234,14 +234,14 @@ impl<P> Session<P> {
     ) -> Session<P> {
         let root = Root::of_handshake(&split);
         let exporter = Exporter::new(&root);
-        let late = LateWitnesses::new(session, &root, &split, paths);
+        let witnesses = SessionWitnesses::new(session, &root, &split, paths);
         let updates = UpdateSecrets { end, hybrid, root };
         let Split { to_responder, to_initiator, .. } = split;
         let (send_key, recv_key) = match end {
             End::Initiator => (to_responder, to_initiator),
             End::Responder => (to_initiator, to_responder),
         };
-        Session { cipher, send_key, recv_key, exporter, updates, late, peer }
+        Session { cipher, send_key, recv_key, exporter, updates, witnesses, peer }
     }
 }
 

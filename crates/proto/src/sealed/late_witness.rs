@@ -18,18 +18,17 @@ use super::handshake::HandshakeError;
 use super::keys::{End, KeySchedule, Shares};
 use super::messages::{Confirm, Share, Witness};
 use super::noise::Split;
-use super::paths::{Level, PathId, PathIds, Paths};
+use super::paths::{Level, PathId, Paths};
 use super::root::Root;
 use super::session_id::SessionId;
 use crate::secret::Secret;
 
-/// What binds late witnesses to a session, and the paths that have had a witness.
-pub struct LateWitnesses {
+/// The witnesses of a session: which paths have had one, and what binds late ones to it.
+pub struct SessionWitnesses {
     session: SessionId,
     salt: Secret,
     hash: [u8; 32],
-    configured: u8,
-    witnesses: PathIds,
+    paths: Paths,
 }
 
 /// The shares of a late witness, for [`KeyUpdate::mix`](super::KeyUpdate::mix).
@@ -50,28 +49,15 @@ pub struct AwaitingConfirm {
     shares: LateShares,
 }
 
-impl LateWitnesses {
-    pub(super) fn new(session: SessionId, root: &Root, split: &Split, paths: Paths) -> LateWitnesses {
-        let (configured, witnesses) = (paths.configured(), paths.witnesses());
-        LateWitnesses { session, salt: root.late_salt(), hash: split.hash, configured, witnesses }
-    }
-
-    /// The session that late witnesses must name.
-    #[must_use]
-    pub fn session(&self) -> SessionId {
-        self.session
+impl SessionWitnesses {
+    pub(super) fn new(session: SessionId, root: &Root, split: &Split, paths: Paths) -> SessionWitnesses {
+        SessionWitnesses { session, salt: root.late_salt(), hash: split.hash, paths }
     }
 
     /// The level that the session has reached.
     #[must_use]
     pub fn level(&self) -> Level {
-        Level { reached: self.witnesses.count() + 1, configured: self.configured }
-    }
-
-    /// Whether the path has had a witness.
-    #[must_use]
-    pub fn has(&self, path: PathId) -> bool {
-        self.witnesses.contains(path)
+        self.paths.level()
     }
 
     /// Begins at the initiator, with WITNESS.
@@ -150,8 +136,7 @@ impl LateWitnesses {
     /// # Errors
     /// As [`witness`](Self::witness): another connection was first.
     pub fn add(&mut self, shares: &LateShares) -> Result<Level, HandshakeError> {
-        self.check(shares.path)?;
-        self.witnesses = self.witnesses.with(shares.path);
+        self.paths = self.check(shares.path)?;
         Ok(self.level())
     }
 
@@ -159,18 +144,16 @@ impl LateWitnesses {
         KeySchedule::of_late_witness(&self.salt, *path, shares)
     }
 
-    fn check(&self, path: PathId) -> Result<(), HandshakeError> {
-        if self.has(path) {
+    /// The paths with this one, if it may have a witness.
+    fn check(&self, path: PathId) -> Result<Paths, HandshakeError> {
+        if self.paths.witnesses().contains(path) {
             return Err(HandshakeError::Repeated("WITNESS", path));
         }
-        if self.level().reached == self.configured {
-            return Err(HandshakeError::Unlisted("WITNESS", path));
-        }
-        Ok(())
+        self.paths.with_witness(path).map_err(|_| HandshakeError::Unlisted("WITNESS", path))
     }
 }
 
-crate::derive::opaque_debug!(LateWitnesses, LateShares, AwaitingShare, AwaitingConfirm);
+crate::derive::opaque_debug!(SessionWitnesses, LateShares, AwaitingShare, AwaitingConfirm);
 
 #[cfg(test)]
 mod tests;

@@ -88,11 +88,6 @@ impl PathIds {
         self.0 & (1 << path.0) != 0
     }
 
-    /// These and another one.
-    pub(super) fn with(self, path: PathId) -> PathIds {
-        PathIds(self.0 | 1 << path.0)
-    }
-
     /// Their number, at most [`MAX_WITNESSES`].
     #[must_use]
     pub fn count(self) -> u8 {
@@ -149,6 +144,11 @@ impl Paths {
     #[must_use]
     pub fn witnesses(self) -> PathIds {
         self.witnesses
+    }
+
+    /// These, with another witness.
+    pub(super) fn with_witness(self, path: PathId) -> Result<Paths, PathsError> {
+        Paths::new(self.configured, self.witnesses.iter().chain([path]).collect())
     }
 
     /// The level of a session whose witnesses all confirm.

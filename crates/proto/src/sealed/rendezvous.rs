@@ -21,19 +21,17 @@
 //! periodically:        table.lock().expire(now)
 //! ```
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::mem::replace;
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::closed_sessions::ClosedSessions;
 use super::fair_pool::FairPool;
 use super::limits::{Limits, peer_network};
 use super::messages::Witness;
 use super::paths::{PathId, PathIds};
 use super::session_id::SessionId;
-
-/// Closed sessions that are remembered, so that nothing can be added to them; the oldest are forgotten first.
-const MAX_REMEMBERED: usize = 1 << 16;
 
 /// A connection was refused; the caller resets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -302,41 +300,6 @@ impl<M, W> Rendezvous<M, W> {
         };
         *count += 1;
         refused
-    }
-}
-
-/// Closed sessions, until their deadline.
-#[derive(Default)]
-struct ClosedSessions {
-    sessions: HashSet<SessionId>,
-    by_age: VecDeque<(Instant, SessionId)>,
-}
-
-impl ClosedSessions {
-    fn contains(&self, session: &SessionId) -> bool {
-        self.sessions.contains(session)
-    }
-
-    fn remember(&mut self, session: SessionId, deadline: Instant) {
-        if self.by_age.len() >= MAX_REMEMBERED {
-            self.forget_oldest();
-        }
-        if self.sessions.insert(session) {
-            self.by_age.push_back((deadline, session));
-        }
-    }
-
-    /// Sessions close roughly in the order of their deadlines, so one that is forgotten a little late does no harm.
-    fn forget(&mut self, now: Instant) {
-        while self.by_age.front().is_some_and(|(deadline, _)| *deadline <= now) {
-            self.forget_oldest();
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some((_, session)) = self.by_age.pop_front() {
-            self.sessions.remove(&session);
-        }
     }
 }
 

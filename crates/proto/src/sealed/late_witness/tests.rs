@@ -26,7 +26,7 @@ fn sessions(kind: Flags, paths: Paths) -> [Session<()>; 2] {
 
 /// Exchanges the messages of a late witness, as they are or with a byte changed.
 fn exchange(
-    [initiator, responder]: [&LateWitnesses; 2],
+    [initiator, responder]: [&SessionWitnesses; 2],
     path: PathId,
     change: impl Fn(&str, &mut Bytes),
 ) -> Result<[LateShares; 2], HandshakeError> {
@@ -44,11 +44,12 @@ fn exchange(
 fn late_witness_raises_the_level_at_both_ends() {
     for kind in KINDS {
         let [mut one, mut other] = sessions(kind, paths(3, 1));
-        assert_eq!(one.late.level().to_string(), "2/3");
-        let [ours, theirs] = exchange([&one.late, &other.late], path(2), |_, _| {}).expect("verified");
+        assert_eq!(one.witnesses.level().to_string(), "2/3");
+        let [ours, theirs] =
+            exchange([&one.witnesses, &other.witnesses], path(2), |_, _| {}).expect("verified");
         for (end, shares) in [(&mut one, &ours), (&mut other, &theirs)] {
-            assert_eq!(end.late.add(shares).expect("counted").to_string(), "3/3");
-            assert!(matches!(end.late.add(shares), Err(HandshakeError::Repeated("WITNESS", _))));
+            assert_eq!(end.witnesses.add(shares).expect("counted").to_string(), "3/3");
+            assert!(matches!(end.witnesses.add(shares), Err(HandshakeError::Repeated("WITNESS", _))));
         }
     }
 }
@@ -56,13 +57,13 @@ fn late_witness_raises_the_level_at_both_ends() {
 #[test]
 fn paths_that_have_a_witness_or_are_not_configured_are_refused() {
     let [one, other] = sessions(IDENTIFIED, paths(3, 1));
-    assert!(matches!(one.late.witness(path(1)), Err(HandshakeError::Repeated("WITNESS", _))));
+    assert!(matches!(one.witnesses.witness(path(1)), Err(HandshakeError::Repeated("WITNESS", _))));
     let [full, _] = sessions(IDENTIFIED, paths(2, 1));
-    assert!(matches!(full.late.witness(path(2)), Err(HandshakeError::Unlisted("WITNESS", _))));
-    let (_, witness) = one.late.witness(path(2)).expect("begun");
-    let of_another = other_session().late.share(parse(&witness).expect("WITNESS"));
+    assert!(matches!(full.witnesses.witness(path(2)), Err(HandshakeError::Unlisted("WITNESS", _))));
+    let (_, witness) = one.witnesses.witness(path(2)).expect("begun");
+    let of_another = other_session().witnesses.share(parse(&witness).expect("WITNESS"));
     assert!(matches!(of_another, Err(HandshakeError::WrongSession { .. })));
-    assert!(other.late.share(parse(&witness).expect("WITNESS")).is_ok());
+    assert!(other.witnesses.share(parse(&witness).expect("WITNESS")).is_ok());
 }
 
 fn other_session() -> Session<()> {
@@ -76,8 +77,8 @@ fn late_witness_detects_an_attacker_in_the_middle() {
     let [initiator, _] = sessions(HYBRID, paths(2, 0));
     let [_, responder] = sessions(HYBRID, paths(2, 0));
     // The same name: he passes on HELLO's.
-    let renamed = LateWitnesses { session: initiator.late.session(), ..responder.late };
-    let error = exchange([&initiator.late, &renamed], path(1), |_, _| {}).expect_err("detected");
+    let renamed = SessionWitnesses { session: initiator.witnesses.session, ..responder.witnesses };
+    let error = exchange([&initiator.witnesses, &renamed], path(1), |_, _| {}).expect_err("detected");
     assert!(matches!(error, HandshakeError::Confirmation(_)));
 }
 
@@ -88,7 +89,7 @@ fn every_change_of_a_message_is_an_error() {
         // From the first byte after type, length and version, if it has one, whose errors are the parser's.
         let first = if message == "WITNESS" { 4 } else { 3 };
         for at in first..length {
-            let changed = exchange([&one.late, &other.late], path(2), |which, bytes| {
+            let changed = exchange([&one.witnesses, &other.witnesses], path(2), |which, bytes| {
                 assert_eq!(
                     bytes.len(),
                     match which {
@@ -113,9 +114,10 @@ fn shares_enter_the_next_keys() {
         let now = Instant::now();
         let limits = UpdateLimits { interval: Duration::from_secs(3600), records: 1 << 20 };
         let [mut one, mut other] = sessions(kind, paths(2, 0));
-        let [ours, theirs] = exchange([&one.late, &other.late], path(1), |_, _| {}).expect("verified");
-        one.late.add(&ours).expect("counted");
-        other.late.add(&theirs).expect("counted");
+        let [ours, theirs] =
+            exchange([&one.witnesses, &other.witnesses], path(1), |_, _| {}).expect("verified");
+        one.witnesses.add(&ours).expect("counted");
+        other.witnesses.add(&theirs).expect("counted");
         let [mut updates, mut answers] =
             [one.updates, other.updates].map(|secrets| KeyUpdate::new(secrets, limits, now));
         assert!(updates.next(now, 1).expect("not overdue").is_none());
