@@ -1,4 +1,4 @@
-//! Generates the seeds of the fuzz targets `messages`, `handshake` and `records`, and runs the targets' checks on their
+//! Generates the seeds of the fuzz targets `messages`, `handshake`, `key_updates` and `records`, and runs the targets' checks on their
 //! whole corpora.
 
 #[path = "../../../../fuzz/checks/records.rs"]
@@ -53,6 +53,52 @@ fn handshake_seeds() {
         seeds::seed("handshake", name, input);
     }
     seeds::replay("handshake", fuzz::handshake);
+}
+
+/// Events of `fuzz::key_updates`: `end | kind << 1`.
+#[test]
+fn key_updates_seeds() {
+    const PASS: u8 = 0;
+    const END: u8 = 1 << 1;
+    const LATE: u8 = 2 << 1;
+    const SEND: u8 = 3 << 1;
+    const ARRIVE: u8 = 5 << 1;
+    const RESPONDER: u8 = 1;
+    let none = 3;
+    let pass = [PASS, 0, none, 61];
+    let [send, answer] = [SEND, SEND | RESPONDER].map(|event| [event, 0, none, 1]);
+    let [arrive, arrive_at_responder] = [ARRIVE, ARRIVE | RESPONDER].map(|event| [event, 0, none, 1]);
+    let late = [LATE, 0, none, 2];
+    let update = [send, arrive_at_responder, answer, arrive, send, arrive_at_responder];
+    let update_with = |changed: usize, at, kind, value| {
+        let mut events = update;
+        events[changed] = [events[changed][0], at, kind, value];
+        [&[pass][..], &events].concat()
+    };
+    for (name, hybrid, events) in [
+        ("none", 0, vec![]),
+        ("by-time", 0, [&[pass][..], &update, &[pass], &update].concat()),
+        ("by-records", 1, [&[[SEND, 0, none, 200], send][..], &update].concat()),
+        ("late-witness", 1, [&[late][..], &update, &[[LATE, 0, none, 3]], &update].concat()),
+        ("late-witness-flipped", 0, vec![[LATE, 40, 1 << 2, 2], late, [LATE, 40, 2 << 2 | 1, 3]]),
+        ("request-flipped", 0, update_with(1, 5, 0, 1)),
+        ("ignored-bit-of-public-key-flipped", 0, update_with(1, 31, 0, 0x80)),
+        ("encapsulation-key-flipped", 1, update_with(1, 200, 0, 1)),
+        ("request-longer", 0, update_with(1, 0, 2, 1)),
+        ("response-cut", 0, update_with(3, 5, 1, 0)),
+        ("ciphertext-flipped", 1, update_with(3, 100, 0, 1)),
+        ("new-key-longer", 0, update_with(5, 0, 2, 1)),
+        (
+            "ended-while-requested",
+            0,
+            vec![pass, send, [END | RESPONDER, 0, none, 0], arrive_at_responder, arrive],
+        ),
+        ("overdue", 0, [&[pass, send][..], &[[PASS, 0, none, 255]; 15], &[send]].concat()),
+    ] {
+        let input = [&[hybrid][..], events.as_flattened()].concat();
+        seeds::seed("key_updates", name, &input);
+    }
+    seeds::replay("key_updates", fuzz::key_updates);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::handshake::{
     Answer, AwaitingConfirms, Closing, HandshakeError, Initiator, InitiatorConfig, Opening, Params,
     RequiredPaths, Responder, ResponderConfig, Session, WitnessMessages,
 };
+use super::late_witness::{LateShares, SessionWitnesses};
 use super::messages::{Flags, Hello};
 use super::paths::{PathId, PathIds, Paths};
 use super::service::{Service, Services};
@@ -202,6 +203,22 @@ fn deliver<M: Message>(
         Ok((path, parse(&bytes)?))
     };
     messages.into_iter().map(arrives).collect()
+}
+
+/// Exchanges the messages of a late witness between the initiator and the responder; every message goes through `wire`.
+pub(super) fn late_witness(
+    [initiator, responder]: [&SessionWitnesses; 2],
+    path: PathId,
+    mut wire: impl FnMut(Step, &mut Bytes),
+) -> Result<[LateShares; 2], Failure> {
+    let (awaiting_share, mut witness) = initiator.witness(path)?;
+    wire(Step::Witness(path), &mut witness);
+    let (awaiting_confirm, mut share) = responder.share(parse(&witness)?)?;
+    wire(Step::Share(path), &mut share);
+    let (ours, mut confirm) = initiator.verify_share(awaiting_share, parse(&share)?)?;
+    wire(Step::Confirm(path), &mut confirm);
+    let theirs = responder.verify_confirm(awaiting_confirm, &parse(&confirm)?)?;
+    Ok([ours, theirs])
 }
 
 /// Parses the message at the front of the bytes.

@@ -2,10 +2,11 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::codec::records::{AeadCipher, Control};
-use crate::sealed::framing::Bytes;
 use crate::sealed::handshake::Session;
 use crate::sealed::key_update::{KeyUpdate, KeyUpdateError, UpdateLimits};
-use crate::sealed::loopback::{HYBRID, IDENTIFIED, KINDS, Step, params, parse, run, run_kind};
+use crate::sealed::loopback::{
+    Failure, HYBRID, IDENTIFIED, KINDS, Step, late_witness, params, parse, run, run_kind,
+};
 use crate::sealed::messages::Flags;
 
 fn path(number: u8) -> PathId {
@@ -24,29 +25,13 @@ fn sessions(kind: Flags, paths: Paths) -> [Session<()>; 2] {
     [outcome.initiator.expect("completed"), outcome.responder.expect("completed")]
 }
 
-/// Exchanges the messages of a late witness, as they are or with a byte changed.
-fn exchange(
-    [initiator, responder]: [&SessionWitnesses; 2],
-    path: PathId,
-    change: impl Fn(&str, &mut Bytes),
-) -> Result<[LateShares; 2], HandshakeError> {
-    let (awaiting, mut witness) = initiator.witness(path)?;
-    change("WITNESS", &mut witness);
-    let (confirming, mut share) = responder.share(parse(&witness).expect("WITNESS"))?;
-    change("SHARE", &mut share);
-    let (ours, mut confirm) = initiator.verify_share(awaiting, parse(&share).expect("SHARE"))?;
-    change("CONFIRM", &mut confirm);
-    let theirs = responder.verify_confirm(confirming, &parse(&confirm).expect("CONFIRM"))?;
-    Ok([ours, theirs])
-}
-
 #[test]
 fn late_witness_raises_the_level_at_both_ends() {
     for kind in KINDS {
         let [mut one, mut other] = sessions(kind, paths(3, 1));
         assert_eq!(one.witnesses.level().to_string(), "2/3");
         let [ours, theirs] =
-            exchange([&one.witnesses, &other.witnesses], path(2), |_, _| {}).expect("verified");
+            late_witness([&one.witnesses, &other.witnesses], path(2), |_, _| {}).expect("verified");
         for (end, shares) in [(&mut one, &ours), (&mut other, &theirs)] {
             assert_eq!(end.witnesses.add(shares).expect("counted").to_string(), "3/3");
             assert!(matches!(end.witnesses.add(shares), Err(HandshakeError::Repeated("WITNESS", _))));
@@ -78,32 +63,27 @@ fn late_witness_detects_an_attacker_in_the_middle() {
     let [_, responder] = sessions(HYBRID, paths(2, 0));
     // The same name: he passes on HELLO's.
     let renamed = SessionWitnesses { session: initiator.witnesses.session, ..responder.witnesses };
-    let error = exchange([&initiator.witnesses, &renamed], path(1), |_, _| {}).expect_err("detected");
-    assert!(matches!(error, HandshakeError::Confirmation(_)));
+    let error = late_witness([&initiator.witnesses, &renamed], path(1), |_, _| {}).expect_err("detected");
+    assert!(matches!(error, Failure::Handshake(HandshakeError::Confirmation(_))));
 }
 
 #[test]
 fn every_change_of_a_message_is_an_error() {
-    for (message, length) in [("WITNESS", 69), ("SHARE", 68), ("CONFIRM", 36)] {
+    for (changed, length) in
+        [(Step::Witness(path(2)), 69), (Step::Share(path(2)), 68), (Step::Confirm(path(2)), 36)]
+    {
         let [one, other] = sessions(IDENTIFIED, paths(3, 0));
         // From the first byte after type, length and version, if it has one, whose errors are the parser's.
-        let first = if message == "WITNESS" { 4 } else { 3 };
+        let first = if matches!(changed, Step::Witness(_)) { 4 } else { 3 };
         for at in first..length {
-            let changed = exchange([&one.witnesses, &other.witnesses], path(2), |which, bytes| {
-                assert_eq!(
-                    bytes.len(),
-                    match which {
-                        "WITNESS" => 69,
-                        "SHARE" => 68,
-                        _ => 36,
-                    }
-                );
-                if which == message {
+            let outcome = late_witness([&one.witnesses, &other.witnesses], path(2), |step, bytes| {
+                if step == changed {
+                    assert_eq!(bytes.len(), length);
                     // A path number stays one.
                     bytes[at] ^= 1;
                 }
             });
-            assert!(changed.is_err(), "{message} {at}");
+            assert!(outcome.is_err(), "{changed:?} {at}");
         }
     }
 }
@@ -115,7 +95,7 @@ fn shares_enter_the_next_keys() {
         let limits = UpdateLimits { interval: Duration::from_secs(3600), records: 1 << 20 };
         let [mut one, mut other] = sessions(kind, paths(2, 0));
         let [ours, theirs] =
-            exchange([&one.witnesses, &other.witnesses], path(1), |_, _| {}).expect("verified");
+            late_witness([&one.witnesses, &other.witnesses], path(1), |_, _| {}).expect("verified");
         one.witnesses.add(&ours).expect("counted");
         other.witnesses.add(&theirs).expect("counted");
         let [mut updates, mut answers] =
