@@ -1,6 +1,7 @@
 """plait.toml, and options of the command line that take precedence."""
 
 import pytest
+from hellos import arriving_packets, is_hybrid, next_hello
 from hosts import PLAIT, tool, wait_for
 from streams import assert_echo, connect_by_socks, echo_server
 
@@ -62,6 +63,27 @@ def test_serve_requires_its_mode_by_default_and_proxy_does_not(pair, options, ex
     gateways = wait_for("status", lambda: len(found := pair.status()) == 2 and found)
     required = {gateway["command"]: (gateway["mode"], gateway["require"]) for gateway in gateways}
     assert required == {"serve": expected, "proxy": (expected[0], False)}
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "expected"),
+    [
+        ("", (), True),
+        ("", ("--hybrid", "false"), False),
+        ("hybrid = false", (), False),
+        ("hybrid = false", ("--hybrid", "true"), True),
+    ],
+    ids=["default", "option", "file", "option over file"],
+)
+def test_hybrid_key_exchange_is_chosen_by_option_and_file(pair, tmp_path, line, options, expected):
+    file = tmp_path / "plait.toml"
+    file.write_text(f'mode = "sealed"\n{line}\n')
+    echo_server(pair.server)
+    pair.serve(to="127.0.0.1:9000")
+    pair.proxy("--config", file, *options, "--trusted", "eth")
+    with arriving_packets(pair.server, "eth") as packets, connect_by_socks(pair) as client:
+        assert_echo(client)
+        assert is_hybrid(next_hello(packets)) == expected
 
 
 @pytest.mark.parametrize(
