@@ -48,12 +48,12 @@ bench: test-deps build ## Benchmark transforms, policies, throughput, set-up, an
 	cargo build --release --locked -p plait-bench
 	$(PLAIT)-bench codec
 	$(PLAIT)-bench policy
-	bench/throughput.py
-	bench/setup.py
-	bench/analyze.py --tshark-packets 100000
-	bench/policy.py
-	bench/links.py
-	bench/congestion.py
+	target/venv/bin/python bench/throughput.py
+	target/venv/bin/python bench/setup.py
+	target/venv/bin/python bench/analyze.py --tshark-packets 100000
+	target/venv/bin/python bench/policy.py
+	target/venv/bin/python bench/links.py
+	target/venv/bin/python bench/congestion.py
 
 # QUICK=1 shortens every experiment (half an hour in all); ONLY="NAME ..." runs some of them.
 reproduce: test-deps build ## Run the published experiments and write the results pages (seven hours, root)
