@@ -36,14 +36,26 @@ pub fn run_directory() -> io::Result<PathBuf> {
 /// # Errors
 /// As [`run_directory`], or a file cannot be removed.
 pub fn clean_run_directory() -> io::Result<Vec<PathBuf>> {
+    clean(&run_directory()?)
+}
+
+fn clean(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
-    for entry in fs::read_dir(run_directory()?)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
         let dead = name.to_str().and_then(pid_of_file).is_some_and(has_ended);
-        if dead && !entry.file_type()?.is_dir() {
-            fs::remove_file(entry.path())?;
-            removed.push(entry.path());
+        if !dead || entry.file_type()?.is_dir() {
+            continue;
+        }
+        match fs::remove_file(entry.path()) {
+            Ok(()) => removed.push(entry.path()),
+            // Another process is cleaning the directory, too.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let text = format!("cannot remove {}: {error}", entry.path().display());
+                return Err(io::Error::new(error.kind(), text));
+            }
         }
     }
     Ok(removed)
@@ -136,6 +148,22 @@ mod tests {
         }
         child.wait().expect("process ends");
         assert!(has_ended(pid) && !has_ended(rustix::process::getpid()));
+    }
+
+    #[test]
+    fn directory_can_be_cleaned_by_several_processes_at_once() {
+        const FILES: usize = 500;
+        let base = tempfile::tempdir().expect("directory is created");
+        let dead = dead();
+        for number in 0..FILES {
+            fs::write(base.path().join(format!("file{number}-{dead}.sock")), "").expect("file is written");
+        }
+        let removed = std::thread::scope(|scope| {
+            let cleaners: Vec<_> = (0..4).map(|_| scope.spawn(|| clean(base.path()))).collect();
+            let removed = cleaners.into_iter().map(|cleaner| cleaner.join().expect("cleaner does not panic"));
+            removed.map(|paths| paths.expect("the directory is cleaned").len()).sum::<usize>()
+        });
+        assert_eq!(removed, FILES);
     }
 
     #[test]

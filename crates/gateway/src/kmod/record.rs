@@ -155,7 +155,11 @@ pub(super) fn namespace_of(pid: u32) -> Option<u64> {
 pub fn clean_leftovers() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for (namespace, path) in records()? {
-        let mut file = open(&path)?;
+        let mut file = match open(&path) {
+            // Another process is cleaning up, too.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
         if !lock(&file)? {
             continue;
         }
