@@ -3,8 +3,9 @@
 import time
 
 import pytest
+from controllers import DelayedPair, built
 from gateways import report_of
-from hosts import wait_for
+from hosts import unique_id, wait_for
 from streams import NAMED, assert_echo, connect_by_socks, echo_server
 
 RULES = {
@@ -12,6 +13,12 @@ RULES = {
     # As a middlebox may that forwards a connection's first packets only.
     "data is lost": "iifname wlan tcp flags & psh == psh drop",
 }
+
+
+class SlowerPair(DelayedPair):
+    """A second path that is slower than the first, but not so much that no connection waits for it."""
+
+    LINKS = {"eth": ("20mbit", "10ms"), "wlan": ("20mbit", "45ms")}
 
 
 def connect(pair) -> tuple[float, str]:
@@ -72,6 +79,20 @@ def test_path_without_witnesses_delays_the_first_connection_only(two_ways, path)
 
         wait_for("warning", warnings)
         assert len(warnings()) == 1, warnings()
+
+
+def test_slower_path_is_waited_for_by_the_first_connections_only(tmp_path):
+    with built(SlowerPair(unique_id(), tmp_path)) as pair:
+        pair.add_route_by_wlan()
+        echo_server(pair.server)
+        pair.serve(to="127.0.0.1:9000")
+        pair.proxy("--require", *NAMED)
+        wait_for("connection that does not wait", lambda: connect(pair)[1] == "1/2", timeout=20)
+        # Several are needed until it counts as fast again.
+        assert connect(pair)[1] == "1/2"
+        with connect_by_socks(pair) as client:
+            assert_echo(client)
+            wait_for("witness", lambda: levels(pair)["proxy"][0] == "2/2", timeout=10)
 
 
 def test_path_that_works_again_has_a_witness_again(two_ways):

@@ -33,8 +33,8 @@ pub(super) struct LateWitnesses {
 pub(super) struct LatenessRecorder {
     pub(super) negotiation: Arc<Negotiation>,
     pub(super) memory: Arc<WitnessMemory>,
-    /// The time from now in which a prompt witness would connect, and then in which its messages would cross the path.
-    pub(super) limit: Duration,
+    /// The longest round trip of a path that is about as fast as the main connection's.
+    pub(super) max_rtt: Duration,
 }
 
 impl LateWitnesses {
@@ -52,7 +52,7 @@ impl LateWitnesses {
         let mut add = |target: Target, stream: TcpStream| {
             // If the session ends first, it is not the responder's fault.
             let _ = close_on_drop(&stream);
-            let in_time = begun.elapsed() <= self.recorder.limit;
+            let in_time = begun.elapsed() <= self.recorder.max_rtt;
             match (session.upgrade(), paths.next()) {
                 (Some(running), Some(path)) => {
                     let adding =
@@ -105,8 +105,8 @@ impl LatenessRecorder {
             Ok(level) => {
                 debug!("a late witness through {interface} raised a connection to {level} paths");
                 self.negotiation.warn_once.witness(interface, target.peer());
-                // Two round trips; a prompt witness would have taken one.
-                self.connected(&target, in_time && begun.elapsed() <= 2 * self.limit);
+                // Two round trips.
+                self.connected(&target, in_time && begun.elapsed() <= 2 * self.max_rtt);
             }
             Err(SealedError::SessionEnded) => {}
             Err(error) => {

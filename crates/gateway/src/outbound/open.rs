@@ -42,10 +42,6 @@ const WITNESS_ROUND_TRIPS: u32 = 4;
 /// The shortest time after which TCP sends again what was lost (Linux, TCP_RTO_MIN).
 const MIN_RETRANSMISSION_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How much longer than twice the main connection's time a witness may take to connect that the handshake waits for: programs
-/// hardly notice it, and most pairs of links differ by less.
-const WITNESS_TOLERANCE: Duration = Duration::from_millis(100);
-
 /// Opens connections for applications and carries them.
 pub struct Outbound {
     gateway: Arc<Gateway>,
@@ -377,8 +373,8 @@ impl Outbound {
         let Some(opening) = opening else {
             return (OpenedWitnesses::none(configured, &self.witness_memory), None);
         };
-        let prompt = connected.connect_time + WITNESS_TOLERANCE;
-        let (opened, late) = opening.finish(configured, main, params.chosen, (prompt, waits_for_all)).await;
+        let main = (main, connected.connect_time);
+        let (opened, late) = opening.finish(configured, main, params.chosen, waits_for_all).await;
         (opened, Some(late))
     }
 

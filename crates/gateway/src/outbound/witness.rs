@@ -3,8 +3,8 @@
 //! They go to the destination that was asked for, or to another address given for the same peer; never to one that the peer
 //! announced. An attacker in the middle of the main connection could announce his own, and so be on every path.
 //!
-//! The handshake waits for those that come about as fast as the main connection. The others are late: they are added to the
-//! running session ([`super::late_witnesses`]).
+//! The handshake waits a short time for those of paths that have been about as fast as the main connection's. The others are
+//! late: they are added to the running session ([`super::late_witnesses`]).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,6 +27,14 @@ use crate::socket::{close_on_drop, configure};
 
 /// How long a path may take to connect.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How much longer than one and a half times that of the main connection a witness may take to connect that is about as fast:
+/// hosts wake programs late by so much.
+const JITTER: Duration = Duration::from_millis(20);
+
+/// How much longer than twice the time of the main connection a handshake waits for a witness: programs hardly notice it, and
+/// only the first connections of a path that is slower.
+const TOLERANCE: Duration = Duration::from_millis(100);
 
 /// An interface, and the address to connect to through it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,20 +122,22 @@ impl OpeningWitnesses {
         OpeningWitnesses { negotiation, memory, begun, attempts, awaited, late, failed }
     }
 
-    /// Waits for the awaited ones, for the time from now that a `prompt` one may take, or if it `waits_for_all`, for all. `main`
-    /// is the interface through which the main connection left after all, and `chosen` the variant its ends agreed on.
+    /// Waits for the awaited ones, or if it `waits_for_all`, for all. `main` is the interface through which the main connection
+    /// left after all, which took `connect_time` until now, and `chosen` the variant its ends agreed on.
     pub(super) async fn finish(
         mut self,
         configured: usize,
-        main: Option<&str>,
+        main: (Option<&str>, Duration),
         chosen: u8,
-        (prompt, waits_for_all): (Duration, bool),
+        waits_for_all: bool,
     ) -> (OpenedWitnesses, LateWitnesses) {
+        let (main, connect_time) = main;
+        let max_rtt = connect_time * 3 / 2 + JITTER;
         let mut deadline = self.begun + CONNECT_TIMEOUT;
         if waits_for_all {
             self.awaited.append(&mut self.late);
         } else {
-            deadline = deadline.min(Instant::now() + prompt);
+            deadline = deadline.min(Instant::now() + connect_time + TOLERANCE);
         }
         let (mut streams, mut paths, mut opened_late) = (Vec::new(), Vec::new(), Vec::new());
         while !self.awaited.is_empty() {
@@ -145,7 +155,7 @@ impl OpeningWitnesses {
             match check(&self.negotiation, connected, chosen).await {
                 Ok(stream) if was_awaited => {
                     self.negotiation.warn_once.witness(&target.interface, target.peer());
-                    paths.push(target);
+                    paths.push((target, self.begun.elapsed() <= max_rtt));
                     streams.push(stream);
                 }
                 Ok(stream) => opened_late.push((target, stream)),
@@ -164,7 +174,7 @@ impl OpeningWitnesses {
         self.late.retain(|target| Some(target.interface.as_str()) != main);
         let memory = Arc::clone(&self.memory);
         let late = LateWitnesses {
-            recorder: LatenessRecorder { negotiation: self.negotiation, memory, limit: prompt },
+            recorder: LatenessRecorder { negotiation: self.negotiation, memory, max_rtt },
             attempts: self.attempts,
             pending: self.late,
             opened: opened_late,
@@ -195,7 +205,8 @@ pub(super) async fn check(
 pub(super) struct OpenedWitnesses {
     pub(super) witnesses: Witnesses,
     memory: Arc<WitnessMemory>,
-    paths: Vec<Target>,
+    /// And whether they were as fast as the main connection.
+    paths: Vec<(Target, bool)>,
 }
 
 impl OpenedWitnesses {
@@ -214,7 +225,7 @@ impl OpenedWitnesses {
 /// Takes note of whether paths carried a handshake's messages.
 pub(super) struct WitnessOutcome {
     memory: Arc<WitnessMemory>,
-    paths: Vec<Target>,
+    paths: Vec<(Target, bool)>,
 }
 
 impl WitnessOutcome {
@@ -225,19 +236,28 @@ impl WitnessOutcome {
 
     /// All messages arrived.
     pub(super) fn succeeded(&self) {
-        self.paths.iter().for_each(|target| self.memory.prompt(&target.interface, target.peer()));
+        let now = Instant::now().into_std();
+        for (target, prompt) in &self.paths {
+            if *prompt {
+                self.memory.prompt(&target.interface, target.peer());
+            } else {
+                self.memory.delayed(&target.interface, target.peer(), now);
+            }
+        }
     }
 
     /// Messages were lost: it cannot be told on which path.
     pub(super) fn lost(&self) {
         let now = Instant::now().into_std();
-        self.paths.iter().for_each(|target| self.memory.lost(&target.interface, target.peer(), now));
+        for (target, _) in &self.paths {
+            self.memory.lost(&target.interface, target.peer(), now);
+        }
     }
 
     /// Messages did not arrive at all.
     pub(super) fn timed_out(&self, negotiation: &Negotiation) {
         self.lost();
-        for target in &self.paths {
+        for (target, _) in &self.paths {
             let reason = "its messages did not arrive";
             negotiation.warn_once.no_witness(&target.interface, target.peer(), reason);
         }

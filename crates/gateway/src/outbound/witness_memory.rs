@@ -17,7 +17,11 @@ const MAX_FAILURES: u32 = 2;
 /// Between two attempts on such a path.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Witnesses in a row that came in time, after which a path that was slow is waited for again.
+/// Witnesses in a row that were slower than the main connection, after which connections no longer wait for a path: more than
+/// one, because a busy host delays some.
+const MAX_DELAYED: u32 = 3;
+
+/// Witnesses in a row that were not, after which a path that was slow is waited for again.
 const PROMPT_WITNESSES: u32 = 8;
 
 /// Before a path that lost messages is waited for again. Only a session shows whether it works, and one may be too short.
@@ -41,8 +45,10 @@ struct PathHistory {
     /// Attempts in a row that opened no connection.
     failures: u32,
     last_attempt: Instant,
-    /// Its witnesses are slower than the main path.
+    /// Its witnesses are slower than the main connection.
     slow: bool,
+    /// Witnesses in a row that were slower.
+    delayed: u32,
     /// Those in a row that were not.
     prompt: u32,
     /// When messages were lost.
@@ -86,19 +92,27 @@ impl WitnessMemory {
         if known.slow || known.lost.is_some() { Advice::Late } else { Advice::Wait }
     }
 
-    /// Its witness came in time, or would have.
+    /// Its witness was as fast as the main connection.
     pub(super) fn prompt(&self, interface: &str, peer: IpAddr) {
         let mut paths = self.paths();
         let key = key(interface, peer);
         let Some(known) = paths.get_mut(&key) else { return };
-        (known.failures, known.prompt) = (0, known.prompt + 1);
+        (known.failures, known.delayed, known.prompt) = (0, 0, known.prompt + 1);
         known.slow &= known.prompt < PROMPT_WITNESSES;
         if !known.slow && known.lost.is_none() {
             paths.remove(&key);
         }
     }
 
-    /// Its witness did not come in time.
+    /// Its witness was slower than the main connection.
+    pub(super) fn delayed(&self, interface: &str, peer: IpAddr, now: Instant) {
+        self.record(interface, peer, now, |known| {
+            (known.failures, known.delayed, known.prompt) = (0, known.delayed + 1, 0);
+            known.slow |= known.delayed >= MAX_DELAYED;
+        });
+    }
+
+    /// Its witness was so slow that the handshake did not wait for it.
     pub(super) fn slow(&self, interface: &str, peer: IpAddr, now: Instant) {
         self.record(interface, peer, now, |known| {
             (known.failures, known.slow, known.prompt) = (0, true, 0);
@@ -135,7 +149,8 @@ impl WitnessMemory {
             let oldest = paths.iter().min_by_key(|(_, known)| known.last_attempt).map(|(key, _)| key.clone());
             oldest.map(|key| paths.remove(&key));
         }
-        let new = PathHistory { failures: 0, last_attempt: now, slow: false, prompt: 0, lost: None };
+        let new =
+            PathHistory { failures: 0, last_attempt: now, slow: false, delayed: 0, prompt: 0, lost: None };
         change(paths.entry(key(interface, peer)).or_insert(new));
     }
 }
@@ -180,6 +195,22 @@ mod tests {
             memory.prompt("wlan0", peer);
         }
         assert_eq!(memory.advice("wlan0", peer, now), Advice::Wait);
+    }
+
+    #[test]
+    fn path_that_is_slower_several_times_in_a_row_is_not_waited_for() {
+        let (memory, peer) = (WitnessMemory::default(), IpAddr::from([192, 0, 2, 1]));
+        let now = Instant::now();
+        for _ in 0..2 * MAX_DELAYED {
+            memory.delayed("wlan0", peer, now);
+            memory.prompt("wlan0", peer);
+            assert_eq!(memory.advice("wlan0", peer, now), Advice::Wait);
+        }
+        for _ in 0..MAX_DELAYED {
+            assert_eq!(memory.advice("wlan0", peer, now), Advice::Wait);
+            memory.delayed("wlan0", peer, now);
+        }
+        assert_eq!(memory.advice("wlan0", peer, now), Advice::Late);
     }
 
     #[test]
