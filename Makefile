@@ -50,6 +50,7 @@ bench: test-deps build ## Benchmark transforms, policies, throughput, set-up, an
 	$(PLAIT)-bench policy
 	target/venv/bin/python bench/throughput.py
 	target/venv/bin/python bench/setup.py
+	target/venv/bin/python bench/rates.py
 	target/venv/bin/python bench/analyze.py --tshark-packets 100000
 	target/venv/bin/python bench/policy.py
 	target/venv/bin/python bench/links.py

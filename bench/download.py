@@ -8,18 +8,18 @@ import pairs
 from hosts import Pair, wait_for
 
 NGINX = 8080
+MIB = 1 << 20
 
 
 @contextlib.contextmanager
-def served(megabytes, make=Pair):
-    """Two hosts; the server offers a document of this size on port 8080, by MPTCP and TCP."""
+def served(size, make=Pair):
+    """Two hosts; the server offers a document of `size` bytes on port 8080, by MPTCP and TCP."""
     with pairs.built(make) as pair:
         documents = pair.directory / "documents"
         documents.mkdir()
-        block = os.urandom(1 << 20)
         with (documents / "document").open("wb") as out:
-            for _ in range(megabytes):
-                out.write(block)
+            for begin in range(0, size, MIB):
+                out.write(os.urandom(min(MIB, size - begin)))
         start_nginx(pair, NGINX, "mptcpize", "run")
         yield pair
 

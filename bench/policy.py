@@ -47,7 +47,7 @@ def with_policy(pair, text) -> float:
 
 
 def measure(megabytes, count, progress):
-    with download.served(megabytes) as pair:
+    with download.served(megabytes * download.MIB) as pair:
         rates = rounds.in_turn(
             VARIANTS, count, lambda variant: with_policy(pair, VARIANTS[variant]), progress
         )

@@ -18,8 +18,8 @@ def in_turn(variants, rounds, measure, progress):
     return found
 
 
-def summary(rates, pairs):
-    """Mean and standard deviation of each variant's rates in Mbit/s, and the median of each pair's ratios within a round."""
+def summary(rates, pairs, unit="mbps"):
+    """Mean and standard deviation of each variant's rates, and the median of each pair's ratios within a round."""
 
     def of(values):
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
@@ -29,16 +29,16 @@ def summary(rates, pairs):
         return statistics.median(a / b for a, b in zip(rates[one], rates[other]))
 
     return {
-        "mbps": {variant: of(values) for variant, values in rates.items()},
+        unit: {variant: of(values) for variant, values in rates.items()},
         "ratio": {f"{one}/{other}": ratio(one, other) for one, other in pairs},
     }
 
 
-def text(summary, wanted=None):
+def text(summary, wanted=None, unit="Mbit/s", key="mbps"):
     """A summary as text; `wanted` maps ratios to a remark."""
     lines = [
-        f"  {variant:12} {value['mean']:10.1f} Mbit/s  (sigma {value['stddev']:.1f})"
-        for variant, value in summary["mbps"].items()
+        f"  {variant:12} {value['mean']:10.1f} {unit}  (sigma {value['stddev']:.1f})"
+        for variant, value in summary[key].items()
     ]
     for pair, value in summary["ratio"].items():
         remark = f", {wanted[pair]}" if wanted and pair in wanted else ""

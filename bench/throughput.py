@@ -104,7 +104,7 @@ def start_tunnel(host, port, settings, accept, connect, common, mptcp=True):
 
 
 def measure(links, count, progress):
-    with download.served(links.megabytes, links.make) as pair:
+    with download.served(links.megabytes * download.MIB, links.make) as pair:
         download.start_nginx(pair, NGINX)
         for mode, port in PORTS.items():
             pair.serve("--mode", mode, *REQUIRE[mode], to=f"127.0.0.1:{NGINX}", listen=f"[::]:{port}")

@@ -54,6 +54,10 @@ class Settings:
     # Seconds within which a gateway detects a dead peer: the kernel's keepalive, `net.mptcp.close_timeout`, and a
     # margin. 0: not tested.
     dead_peer_timeout: float = 150
+    # `--rekey-after` of the initiating gateway, in mode sealed.
+    rekey_after: str | None = None
+    # `--congestion-control` of both gateways.
+    congestion_control: str | None = None
 
 
 @dataclasses.dataclass
@@ -77,7 +81,10 @@ class Soak:
     def __init__(self, pair: Pair, settings: Settings):
         self.pair, self.settings = pair, settings
         protection = ("--mode", settings.mode, "--require", "--drain", "1")
-        self.outbound = (*protection, "--trusted", "eth")
+        if settings.congestion_control:
+            protection += ("--congestion-control", settings.congestion_control)
+        rekey = ("--rekey-after", settings.rekey_after) if settings.rekey_after else ()
+        self.outbound = (*protection, *rekey, "--trusted", "eth")
         starters = {"serve": lambda: pair.serve(*protection, to=f"127.0.0.1:{SERVICE}")}
         if settings.through == "proxy":
             starters["proxy"] = lambda: pair.proxy(*self.outbound)
@@ -295,6 +302,8 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=30, help="of a transfer, in seconds")
+    parser.add_argument("--rekey-after", help="time after which keys are updated, in mode sealed")
+    parser.add_argument("--congestion-control", help="of the gateways' connections")
     settings = Settings(**vars(parser.parse_args()))
     with tempfile.TemporaryDirectory() as directory:
         pair = Pair(f"soak-{os.getpid()}", pathlib.Path(directory), RATE)

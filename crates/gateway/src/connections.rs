@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use plait_linux::State;
@@ -28,13 +28,32 @@ pub(crate) struct Connection {
     application: SocketAddr,
     pub(crate) peer: SocketAddr,
     since: Instant,
+    _entry: Entry,
 }
 
 /// Every live connection of a gateway.
 #[derive(Default)]
 pub(crate) struct Connections {
-    live: Mutex<BTreeMap<u64, Weak<Connection>>>,
+    live: Arc<Mutex<LiveConnections>>,
     last_id: AtomicU64,
+}
+
+type LiveConnections = BTreeMap<u64, Weak<Connection>>;
+
+/// A connection's place among the live ones; removed when dropped.
+struct Entry {
+    id: u64,
+    live: Arc<Mutex<LiveConnections>>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        lock(&self.live).remove(&self.id);
+    }
+}
+
+fn lock(live: &Mutex<LiveConnections>) -> MutexGuard<'_, LiveConnections> {
+    live.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Connections {
@@ -47,6 +66,7 @@ impl Connections {
     ) -> io::Result<Arc<Connection>> {
         let token = Info::of(&far).ok().filter(|info| !info.fallback).map(|info| info.token);
         let peer = canonical(far.peer_addr()?);
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Arc::new(Connection {
             far,
             token,
@@ -55,16 +75,14 @@ impl Connections {
             application,
             peer,
             since: Instant::now(),
+            _entry: Entry { id, live: Arc::clone(&self.live) },
         });
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        live.retain(|_, connection| connection.strong_count() > 0);
-        live.insert(id, Arc::downgrade(&connection));
+        lock(&self.live).insert(id, Arc::downgrade(&connection));
         Ok(connection)
     }
 
-    fn live(&self) -> BTreeMap<u64, Weak<Connection>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn live(&self) -> LiveConnections {
+        lock(&self.live).clone()
     }
 
     /// A number that changes whenever a live connection makes progress: bytes are carried, or the peer acknowledges some.

@@ -29,13 +29,14 @@ use crate::handshake::{
     SealedError, Side, Witnesses, establish, initiate,
 };
 use crate::inbound::ServiceName;
+use crate::keepalive;
 use crate::kmod::{self, Enabled};
 use crate::monitor::Monitor;
 use crate::peer_limit::PeerLimit;
 use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus, Refusal};
 use crate::relay::{RecordOptions, RelayError, Transforms, relay};
 use crate::report::Report;
-use crate::socket::{canonical, configure, reset_on_drop};
+use crate::socket::{canonical, configure};
 use crate::status::StatusSocket;
 use crate::trust::{ExpectedPeer, Identities, PeerName};
 
@@ -264,8 +265,8 @@ impl Gateway {
             self.listening.lock().unwrap_or_else(PoisonError::into_inner).push(address);
         }
         // Accepted sockets inherit it: at no moment would they close in order.
-        if let Err(error) = reset_on_drop(&listener) {
-            debug!("accepted connections reset only once they are configured: {error}");
+        if let Err(error) = configure(&listener, keepalive::IDLE) {
+            return warn!("cannot configure the listening socket: {error}");
         }
         let accepting = async {
             loop {
@@ -273,10 +274,6 @@ impl Gateway {
                 let place = Arc::clone(&self.places).acquire_owned().await;
                 match listener.accept().await {
                     Ok((stream, from)) => {
-                        if let Err(error) = configure(&stream) {
-                            debug!("{from}: {error}");
-                            continue;
-                        }
                         let handled = handle(stream, from);
                         let abort = self.abort.clone();
                         self.tasks.spawn(async move {

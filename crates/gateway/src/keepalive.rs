@@ -3,18 +3,18 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
 
 use crate::connections::Connection;
 
 /// Without traffic for this long, a connection that was in use is probed.
-const IN_USE: Duration = Duration::from_secs(1);
+pub(crate) const IN_USE: Duration = Duration::from_secs(1);
 
 /// Without traffic for this long, any connection is probed.
-const IDLE: Duration = Duration::from_secs(60);
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// Between two probes without an answer.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -25,28 +25,24 @@ const PROBES: u32 = 120;
 /// Between two checks whether a connection is in use.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Enables probes of a connection, as an idle one. Linux before 6.10 cannot set their times for MPTCP: two hours apply.
-pub(crate) fn enable(stream: &TcpStream) -> io::Result<()> {
-    SockRef::from(stream).set_keepalive(true)?;
-    set(stream, IDLE)
+/// Probes a connection that was without traffic for this long. Linux before 6.10 cannot set the times of MPTCP's probes: two hours
+/// apply.
+pub(crate) fn probe_after(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
+    let probes = TcpKeepalive::new().with_time(idle).with_interval(INTERVAL).with_retries(PROBES);
+    SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
-fn set(stream: &TcpStream, after: Duration) -> io::Result<()> {
-    let probes = TcpKeepalive::new().with_time(after).with_interval(INTERVAL).with_retries(PROBES);
-    SockRef::from(stream).set_tcp_keepalive(&probes)
-}
-
-/// Adapts the probes of a connection to its use, for as long as it is polled.
+/// Adapts the probes of a connection, which is in use at first, for as long as it is polled.
 pub(crate) async fn adapt(connection: &Connection) -> Infallible {
-    let (mut wanted, mut set_to, mut before) = (IN_USE, IDLE, 0);
+    let (mut set_to, mut before) = (IN_USE, 0);
     loop {
-        // The connection works without.
-        if wanted != set_to && set(&connection.far, wanted).is_ok() {
-            set_to = wanted;
-        }
         tokio::time::sleep(CHECK_INTERVAL).await;
         let total = connection.progress.sent.total() + connection.progress.received.total();
-        wanted = if total == before { IDLE } else { IN_USE };
+        let wanted = if total == before { IDLE } else { IN_USE };
         before = total;
+        // The connection works without.
+        if wanted != set_to && probe_after(&connection.far, wanted).is_ok() {
+            set_to = wanted;
+        }
     }
 }

@@ -5,9 +5,11 @@ mod events;
 mod first_flight;
 mod plan;
 mod roles;
+mod routes;
 mod subflows;
 
 pub(crate) use blackholes::Blackholes;
 pub(crate) use first_flight::{Backoff, POLL_INTERVAL, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL};
 pub use roles::Roles;
-pub(crate) use subflows::{Path, Subflows, source_address};
+pub(crate) use routes::Routes;
+pub(crate) use subflows::{Path, Subflows};

@@ -13,6 +13,7 @@ use plait_proto::sealed::Exporter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::keepalive;
 use crate::protection::ProtectionStatus;
 use crate::socket::configure;
 
@@ -40,7 +41,7 @@ impl Stream {
             return Err(io::Error::other("another program connected to the stream's listener on loopback"));
         }
         near.set_nodelay(true)?;
-        configure(&gateways_end)?;
+        configure(&gateways_end, keepalive::IDLE)?;
         Ok((Stream { near, peer, protection, exporter }, gateways_end))
     }
 

@@ -97,7 +97,9 @@ impl Gateway {
         let agreement = self.negotiation().agreement(self.policy(), &far).await.map_err(CarryError::from)?;
         let (far, established, _registration) = match sealed_params(&agreement, Side::Responder) {
             Some(params) => {
-                match self.handshake_inbound(&params, services, far).await.map_err(CarryError::from)? {
+                // On the heap: the state of other modes' connections, which is moved around, stays small.
+                let accepted = Box::pin(self.handshake_inbound(&params, services, far)).await;
+                match accepted.map_err(CarryError::from)? {
                     Some((far, established, registration)) => (far, established, Some(registration)),
                     // It is a witness.
                     None => return Ok(()),

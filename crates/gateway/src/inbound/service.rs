@@ -9,6 +9,7 @@ use plait_proto::sealed::Exporter;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 
+use crate::keepalive;
 use crate::protection::ProtectionStatus;
 use crate::socket::{canonical, configure, reset_on_drop};
 use crate::stream::Stream;
@@ -33,7 +34,7 @@ impl Service {
         match self {
             Service::Address(address) => {
                 let near = connect(address).await?;
-                configure(&near)?;
+                configure(&near, keepalive::IDLE)?;
                 Ok(near)
             }
             Service::Local(sender) => {

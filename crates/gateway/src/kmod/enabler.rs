@@ -133,7 +133,7 @@ impl Enabler {
             Lock::Held(who) => return Err(EnableError::AlreadyEnabled(who.map(Box::new))),
         };
         let lists = Arc::new(SocketLists::open()?);
-        let subflows = Subflows::start(options.roles.clone())?;
+        let subflows = Subflows::start(options.roles.clone(), Arc::default())?;
         let blackholes = Blackholes::watch()?;
         let trusted_interface = options.roles.trusted().next();
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plait_linux::interfaces::{bound_index, route_via};
+use plait_linux::interfaces::bound_index;
 use plait_linux::mptcp::{is_mptcp, stream_socket};
 use plait_linux::pm::user_space_sockets;
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::congestion_control::CongestionControl;
 use crate::gateway::Gateway;
-use crate::paths::{Blackholes, Roles};
+use crate::paths::{Blackholes, Roles, Routes};
 use crate::socket::{canonical, reset_on_drop};
 
 /// Sockets created at once, at most: meanwhile the host's path-manager setting is changed, for some microseconds.
@@ -35,6 +35,7 @@ pub(super) struct Dialer {
     sockets: Option<SocketPool>,
     socket_batch: usize,
     blackholes: Option<Blackholes>,
+    routes: Arc<Routes>,
 }
 
 /// An address to connect to, and the interface to connect through; `None`: as routing decides.
@@ -64,6 +65,7 @@ impl Dialer {
         roles: Roles,
         user_space_paths: bool,
         blackholes: Option<Blackholes>,
+        routes: Arc<Routes>,
     ) -> Dialer {
         Dialer {
             roles,
@@ -72,6 +74,7 @@ impl Dialer {
             // Of few descriptors, some remain for connections.
             socket_batch: (gateway.max_accepted() / 2).clamp(1, MAX_SOCKET_BATCH),
             blackholes,
+            routes,
         }
     }
 
@@ -169,7 +172,8 @@ impl Dialer {
             socket.bind_device(Some(interface.as_bytes()))?;
             // The kernel would take any IPv4 destination for one on the interface's link, and wait for its answer.
             let index = bound_index(&socket)?;
-            if route_via(destination.ip().to_canonical(), index).is_ok_and(|source| source.is_none()) {
+            let route = self.routes.source(destination.ip().to_canonical(), index);
+            if route.is_ok_and(|source| source.is_none()) {
                 return Err(Errno::NETUNREACH.into());
             }
         }

@@ -27,7 +27,7 @@ use crate::handshake::{
     EstablishError, Established, FailureReason, HANDSHAKE_TIMEOUT, SealedError, Side, sealed_params,
 };
 use crate::keepalive;
-use crate::paths::{Blackholes, Roles, Subflows};
+use crate::paths::{Blackholes, Roles, Routes, Subflows};
 use crate::protection::{ProtectionStatus, Refusal};
 use crate::relay::RelayError;
 use crate::socket::{canonical, configure, has_mptcp};
@@ -158,7 +158,8 @@ impl Outbound {
             }
         };
         warn_of_missing_interfaces(&roles);
-        let subflows = if has_mptcp() { Some(Subflows::start(roles.clone())) } else { None };
+        let routes = Arc::<Routes>::default();
+        let subflows = has_mptcp().then(|| Subflows::start(roles.clone(), Arc::clone(&routes)));
         let subflows = match subflows.transpose() {
             Ok(subflows) => subflows,
             Err(reason) if protects => {
@@ -171,7 +172,7 @@ impl Outbound {
         };
         // Without it a blackhole is not reverted; then connections are refused, or carried plain with a warning.
         let blackholes = if protects { Blackholes::watch().ok() } else { None };
-        let dialer = Arc::new(Dialer::new(gateway, roles, subflows.is_some(), blackholes));
+        let dialer = Arc::new(Dialer::new(gateway, roles, subflows.is_some(), blackholes, routes));
         let sealed_peers = match gateway.monitor() {
             Some(monitor) => SealedPeers::of_monitor(Arc::clone(monitor)),
             None => SealedPeers::of_user(),
@@ -244,7 +245,7 @@ impl Outbound {
         let connected = self.dialer.connect(destinations, interface).await;
         let (far, destination) = connected.map_err(OpenError::Connect)?;
         let connect_time = begun.elapsed();
-        configure(&far).map_err(OpenError::Connect)?;
+        configure(&far, keepalive::IN_USE).map_err(OpenError::Connect)?;
         let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
         let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
         let expected = expected.as_ref();
@@ -271,7 +272,8 @@ impl Outbound {
             Err(refusal) => return Err(downgrade.explain(refusal)?.into()),
         };
         match sealed_params(&agreement, Side::Initiator) {
-            Some(params) => self.establish_sealed(connected, &params, witnesses).await,
+            // On the heap: the state of other modes' connections, which is moved around, stays small.
+            Some(params) => Box::pin(self.establish_sealed(connected, &params, witnesses)).await,
             None if connected.expected.is_some() => Err(Refusal::Unauthenticated.into()),
             None => Ok(self.gateway.establish(&agreement, Side::Initiator, connected.far).await?),
         }

@@ -21,7 +21,8 @@ use super::dial::{Attempt, Dialer, alternate_families};
 use super::late_witnesses::{LateWitnesses, LatenessRecorder};
 use super::witness_memory::{Advice, WitnessMemory};
 use crate::handshake::{Negotiation, Witnesses};
-use crate::paths::{Subflows, source_address};
+use crate::keepalive;
+use crate::paths::Subflows;
 use crate::protection::Agreement;
 use crate::socket::{close_on_drop, configure};
 
@@ -85,6 +86,9 @@ impl OpeningWitnesses {
         // What a failure without a route is reported for.
         let first = addresses.first().copied();
         let unreachable = |interface: String| first.map(|remote| Target { interface, remote });
+        let has_route = |interface: &Interface, address: SocketAddr| {
+            subflows.source_address(interface, address.ip().to_canonical()).is_some()
+        };
         for interface in subflows.usable().into_iter().filter(|interface| interface.name != main) {
             if attempts.len() == usize::from(MAX_WITNESSES) {
                 break;
@@ -193,7 +197,7 @@ pub(super) async fn check(
     chosen: u8,
 ) -> Result<TcpStream, String> {
     let stream = connected.map_err(|error| error.to_string())?;
-    configure(&stream).map_err(|error| error.to_string())?;
+    configure(&stream, keepalive::IDLE).map_err(|error| error.to_string())?;
     match negotiation.agreement(negotiation.policy(), &stream).await {
         Ok(Agreement::Protected(negotiated)) if negotiated.chosen == chosen => Ok(stream),
         Ok(_) => Err("it negotiated something else than the main connection".into()),
@@ -262,8 +266,4 @@ impl WitnessOutcome {
             negotiation.warn_once.no_witness(&target.interface, target.peer(), reason);
         }
     }
-}
-
-fn has_route(interface: &Interface, address: SocketAddr) -> bool {
-    source_address(interface, address.ip().to_canonical()).is_some()
 }

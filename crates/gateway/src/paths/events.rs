@@ -1,6 +1,6 @@
 //! Routes the kernel's path-manager events to the connections that they concern.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -34,13 +34,16 @@ pub(super) enum PathEvent {
 #[derive(Default)]
 pub(super) struct EventRouter {
     subscribers: HashMap<Token, mpsc::Sender<PathEvent>>,
-    unclaimed: HashMap<Token, (Instant, Vec<PathEvent>)>,
+    unclaimed: HashMap<Token, Vec<PathEvent>>,
+    /// The tokens with unclaimed events by the time of the first one. Most belong to connections that will not subscribe: witnesses,
+    /// and those of other programs.
+    unclaimed_since: VecDeque<(Instant, Token)>,
 }
 
 impl EventRouter {
     pub(super) fn subscribe(&mut self, token: Token) -> mpsc::Receiver<PathEvent> {
         let (sender, receiver) = mpsc::channel(MAX_PENDING);
-        for event in self.unclaimed.remove(&token).map(|(_, events)| events).unwrap_or_default() {
+        for event in self.unclaimed.remove(&token).unwrap_or_default() {
             // The channel has room for as many as are kept.
             let _ = sender.try_send(event);
         }
@@ -74,10 +77,25 @@ impl EventRouter {
             let _ = subscriber.try_send(event);
             return;
         }
-        self.unclaimed.retain(|_, (since, _)| since.elapsed() < UNCLAIMED_TIMEOUT);
-        let (_, events) = self.unclaimed.entry(token).or_insert((Instant::now(), Vec::new()));
+        let now = Instant::now();
+        self.forget_unclaimed(now);
+        let events = self.unclaimed.entry(token).or_insert_with(|| {
+            self.unclaimed_since.push_back((now, token));
+            Vec::new()
+        });
         if events.len() < MAX_PENDING {
             events.push(event);
+        }
+    }
+
+    /// Forgets the events that nobody has claimed in time.
+    fn forget_unclaimed(&mut self, now: Instant) {
+        while let Some((since, token)) = self.unclaimed_since.front() {
+            if now.duration_since(*since) < UNCLAIMED_TIMEOUT {
+                return;
+            }
+            self.unclaimed.remove(token);
+            self.unclaimed_since.pop_front();
         }
     }
 }

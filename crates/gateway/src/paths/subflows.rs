@@ -26,6 +26,7 @@ use tracing::{debug, warn};
 use super::events::{EventRouter, PathEvent, read_events};
 use super::plan::Plan;
 use super::roles::Roles;
+use super::routes::Routes;
 use crate::socket::watch_readable;
 
 /// Interfaces are compared with subflows at least this often.
@@ -47,16 +48,17 @@ pub(crate) struct Subflows {
     manager: PathManager,
     router: Mutex<EventRouter>,
     interfaces: Mutex<Option<(Instant, Arc<[Interface]>)>>,
+    routes: Arc<Routes>,
 }
 
 impl Subflows {
     /// Reads the kernel's path-manager events in a background task, which ends with the last user of this value.
-    pub(crate) fn start(roles: Roles) -> io::Result<Arc<Subflows>> {
+    pub(crate) fn start(roles: Roles, routes: Arc<Routes>) -> io::Result<Arc<Subflows>> {
         let manager = PathManager::open().map_err(io::Error::other)?;
         let events = Events::open().map_err(io::Error::other)?;
         let readable = watch_readable(&events)?;
-        let subflows =
-            Arc::new(Subflows { roles, manager, router: Mutex::default(), interfaces: Mutex::default() });
+        let (router, interfaces) = (Mutex::default(), Mutex::default());
+        let subflows = Arc::new(Subflows { roles, manager, router, interfaces, routes });
         let weak = Arc::downgrade(&subflows);
         tokio::spawn(async move {
             let deliver = |event| weak.upgrade().map(|subflows| subflows.router().deliver(event));
@@ -117,6 +119,11 @@ impl Subflows {
         let usable = usable.iter().map(|interface| interface.name.as_str());
         let known: BTreeSet<&str> = self.roles.names().chain(usable).chain(main).collect();
         known.len() + usize::from(main.is_none())
+    }
+
+    /// The source address of packets to `remote` through an interface, if it has a route.
+    pub(crate) fn source_address(&self, interface: &Interface, remote: IpAddr) -> Option<IpAddr> {
+        self.routes.source(remote, interface.index).ok().flatten()
     }
 
     fn interfaces(&self) -> io::Result<Arc<[Interface]>> {
@@ -214,7 +221,7 @@ impl PathWatch<'_> {
 
     fn create_subflow(&mut self, interface: &Interface) {
         let Some((remote_id, remote, source)) =
-            self.plan.choose(interface, |remote| source_address(interface, remote))
+            self.plan.choose(interface, |remote| self.subflows.source_address(interface, remote))
         else {
             return;
         };
@@ -234,9 +241,4 @@ fn has_live(paths: &[Path]) -> bool {
 /// The kernel keeps a connection whose last subflow was reset, for a new one.
 fn reset_by_peer() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the peer has reset every path")
-}
-
-/// The source address of packets to `remote` through an interface, if it has a route.
-pub(crate) fn source_address(interface: &Interface, remote: IpAddr) -> Option<IpAddr> {
-    interfaces::route_via(remote, interface.index).ok().flatten()
 }
