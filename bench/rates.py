@@ -88,7 +88,7 @@ def request(pair, variant, at_once) -> dict:
 
 def start_stunnel(pair):
     key, certificate = pairs.certificate(pair, "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
-    # Without `sessionCacheSize = 0` and tickets, each connection takes a full handshake, as with plait.
+    # Without tickets, each connection takes a full handshake, as with plait.
     common = (
         "foreground = yes\npid =\nsslVersionMin = TLSv1.3\nciphersuites = TLS_AES_128_GCM_SHA256\n"
         "options = NO_TICKET\n"

@@ -15,6 +15,31 @@ XOR64 = ("--mode", "xor64")
 # include/uapi/linux/in.h, include/uapi/linux/mptcp.h
 MPTCP, SOL_MPTCP, MPTCP_INFO = 262, 284, 1
 
+# Opens connections from one process, and requests a document on all before reading from any.
+CONCURRENT_FETCHES = """
+import pathlib, resource, selectors, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+address, name, directory, count = sys.argv[1:]
+selector = selectors.DefaultSelector()
+clients = [socket.create_connection((address, 8443), timeout=60) for _ in range(int(count))]
+for number, client in enumerate(clients):
+    client.sendall(f"GET /{name} HTTP/1.0\\r\\n\\r\\n".encode())
+    client.setblocking(False)
+    selector.register(client, selectors.EVENT_READ, (number, []))
+left = len(clients)
+while left:
+    for key, _ in selector.select(60):
+        data = key.fileobj.recv(1 << 16)
+        number, parts = key.data
+        parts.append(data)
+        if not data:
+            selector.unregister(key.fileobj)
+            key.fileobj.close()
+            body = b"".join(parts).split(b"\\r\\n\\r\\n", 1)[1]
+            pathlib.Path(directory, str(number)).write_bytes(body)
+            left -= 1
+"""
+
 
 def receive_exactly(client, size):
     data = b""

@@ -25,6 +25,9 @@ use crate::skeleton::negotiate::NegotiateSkelBuilder;
 /// long on a busy machine.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Attempts to read a verdict before the first pause: mostly it is written within microseconds.
+const PROMPT_ATTEMPTS: u32 = 20;
+
 /// Negotiates for every MPTCP connection of one cgroup until dropped.
 pub(crate) struct Negotiator {
     verdicts: MapHandle,
@@ -90,11 +93,17 @@ impl Negotiator {
 
     async fn settled_verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
         let poll = async {
+            let mut attempts = 0;
             loop {
                 if let Some(verdict) = self.verdict(socket) {
                     return verdict;
                 }
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                attempts += 1;
+                if attempts < PROMPT_ATTEMPTS {
+                    tokio::task::yield_now().await;
+                } else {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
             }
         };
         tokio::time::timeout(VERDICT_TIMEOUT, poll).await.ok()
