@@ -17,11 +17,33 @@ Parameter = str | int | float | bool
 
 @dataclass(frozen=True)
 class Expectation:
-    """Bounds of a mean, and whether they are met."""
+    """The experiment's own bounds of a mean, and whether they are met."""
 
     at_least: float | None
     at_most: float | None
     met: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published value, and the comparison of the mean with it."""
+
+    entry: str | None
+    """Where experiments/paper-values.toml has it, as PAPER/ITEM/VALUE."""
+    value: float | None
+    """`None` if only bounds are published."""
+    sigma: float | None
+    """The standard deviation published with it."""
+    at_least: float | None
+    at_most: float | None
+    factor: float | None
+    """The factor by which the mean may differ; `None` if sigma or the bounds decide."""
+    verdict: str | None
+    """`reproduced`, `differs` or `not_comparable`; `None` without a mean."""
+    because: str | None
+    """Why it differs, or cannot be compared."""
+    tested_by: str | None
+    """How the cause of a difference was tested; a difference without one has no tested cause."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +62,10 @@ class MetricSummary:
     max: float | None
     unit: str
     """Empty for dimensionless numbers."""
-    paper: float | None
-    """The value published in the paper."""
+    paper: Comparison | None
+    """The published value, if any."""
     expect: Expectation | None
-    """The expected bounds, if any."""
+    """The experiment's own bounds, if any."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +156,8 @@ class Plot:
     title: str
     svg: str
     png: str
+    figure: str | None = None
+    """The published figure that it corresponds to, as PAPER/ITEM."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +191,12 @@ class Results:
     """By name if there is one variant, else by `name[parameter=value,parameter=value]`."""
     variants: list[Variant]
     plots: list[Plot]
+    seed: int | None = None
+    """The seed of everything random."""
+    discarded: int = 0
+    """The number of discarded repetitions."""
+    lateness_p99_ms: float | None = None
+    """The maximum on any link in a valid repetition."""
     directory: pathlib.Path = pathlib.Path()
     """The directory of results.json, the plots and the analyses."""
 
@@ -183,18 +213,20 @@ class Results:
 
     def table(self) -> list[dict[str, Any]]:
         """Return a row for each variant and metric: parameters, `metric`, `mean`, `stddev`, `confidence`,
-        `n`, `min`, `max`, `unit`, `paper`, and `as_expected` (`None` without expected bounds).
+        `n`, `min`, `max`, `unit`, `paper` (the published value), `verdict`, and `within_bounds` (`None` without bounds).
 
         `pandas.DataFrame(results.table())` and `polars.DataFrame(results.table())` make data frames of it. A
         parameter with the name of another column becomes `parameter_NAME`.
         """
-        columns = ("mean", "stddev", "confidence", "n", "min", "max", "unit", "paper")
+        columns = ("mean", "stddev", "confidence", "n", "min", "max", "unit")
         return [
             _row(
                 variant,
                 metric=name,
                 **{column: getattr(summary, column) for column in columns},
-                as_expected=summary.expect and summary.expect.met,
+                paper=summary.paper and summary.paper.value,
+                verdict=summary.paper and summary.paper.verdict,
+                within_bounds=summary.expect and summary.expect.met,
             )
             for variant in self.variants
             for name, summary in variant.metrics.items()

@@ -55,7 +55,7 @@ command = ["ping", "-c", "3", "-i", "0.1", "${server.wire}"]
 measure = "duration_s"
 step = "ping"
 unit = "s"
-paper = 0.3
+paper = { value = 0.3, factor = 10 }
 expect = { at_least = 0.1 }
 """
 EXPERIMENT = experiment(

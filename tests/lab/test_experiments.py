@@ -47,7 +47,7 @@ on = ["client", "server"]
 [metrics.goodput_mbps]
 measure = "goodput"
 at = "server"
-paper = 11
+paper = { entry = "paper/table/goodput", value = 11, factor = 2 }
 expect = { at_least = 1 }
 [metrics.iperf_mbps]
 measure = "json"
@@ -93,7 +93,7 @@ command = ["echo", '{"found": ${size}}']
 [metrics.found]
 measure = "json"
 pointer = "/found"
-paper = [{ when = { size = 2 }, value = 2.5 }]
+paper = [{ when = { size = 2 }, entry = "paper/figure/found", value = 2.5, sigma = 0.2, differs = { because = "it counts", tested_by = "sweep" } }]
 expect = [{ when = { way = "back", size = 2 }, at_least = 3 }]
 [metrics.gain]
 measure = "ratio"
@@ -275,7 +275,9 @@ def test_measures_agree_with_iperf3_and_the_kernel(lab, tmp_path):
     assert measured["stddev"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     # Student's t with one degree of freedom.
     assert measured["confidence"] == pytest.approx(12.7062 * measured["stddev"] / 2**0.5, rel=1e-4)
-    assert (measured["paper"], measured["expect"]["met"]) == (11, True)
+    paper = measured["paper"]
+    assert (paper["value"], paper["verdict"], paper["because"]) == (11, "reproduced", None)
+    assert measured["expect"]["met"]
     analysis = variant["analysis"]
     document = json.loads((tmp_path / analysis["directory"] / "analysis.json").read_text())
     assert analysis["connection"] in {connection["id"] for connection in document["connections"]}
@@ -362,7 +364,9 @@ def test_parameters_make_variants(lab, tmp_path):
     metrics = found["metrics"]
     assert metrics["found[way=back,size=2]"]["mean"] == 2
     assert metrics["gain[way=back,size=2]"]["mean"] == 2
-    assert [metrics[f"found[way=there,size={size}]"]["paper"] for size in (1, 2)] == [None, 2.5]
+    assert metrics["found[way=there,size=1]"]["paper"] is None
+    paper = metrics["found[way=there,size=2]"]["paper"]
+    assert (paper["value"], paper["verdict"], paper["because"]) == (2.5, "differs", "it counts")
     assert metrics["found[way=back,size=2]"]["expect"] == {"at_least": 3, "at_most": None, "met": False}
     assert metrics["found[way=there,size=2]"]["expect"] is None
     # Variants alternate, so that a change on the machine affects all.
@@ -387,7 +391,49 @@ def test_parameters_make_variants(lab, tmp_path):
     assert found["quick"] and found["parameters"] == {"way": ["back", "forth"], "size": [1]}
 
 
-def test_the_page_is_written_from_results_alone(lab, tmp_path):
+PAPERS = """
+[[papers]]
+id = "paper"
+title = "A paper"
+cite = "Somebody: A paper"
+[[papers.items]]
+id = "table"
+name = "Table 1"
+what = "Goodput"
+section = "2"
+experiments = ["upload"]
+values = [{ id = "goodput", row = "Goodput", value = 11, unit = "Mb/s" }]
+[[papers.items]]
+id = "figure"
+name = "Figure 1"
+what = "What is found"
+section = "2"
+experiments = ["sweep"]
+values = [
+    { id = "found", row = "Found", value = 2.5, sigma = 0.2 },
+    { id = "lost", row = "Lost", value = 1, not_done = "a way to lose" },
+]
+[[papers.items]]
+id = "drawing"
+name = "Figure 2"
+what = "A drawing"
+section = "1"
+not_comparable = "a drawing"
+[[papers.items]]
+id = "again"
+name = "Figure 3"
+what = "The table as a picture"
+section = "2"
+shows = ["paper/table"]
+"""
+
+
+def write_pages(book, *arguments) -> subprocess.CompletedProcess:
+    command = [PLAIT, "lab", "results", *arguments, "-o", book]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_pages_have_a_verdict_for_every_table_and_figure(lab, tmp_path):
     for name, text, options in (("upload", UPLOAD, ["--quick"]), ("sweep", SWEEP, [])):
         measured(lab, text, tmp_path / name, *options)
     # A number that was not measured.
@@ -395,40 +441,97 @@ def test_the_page_is_written_from_results_alone(lab, tmp_path):
     edited = results(tmp_path / "sweep")
     edited["variants"][3]["metrics"]["found"]["mean"] = 12.34
     file.write_text(json.dumps(edited))
-    page = tmp_path / "docs" / "results.md"
-    page.parent.mkdir()
-    command = [PLAIT, "lab", "results", tmp_path / "upload", tmp_path / "sweep", "-o", page]
-    subprocess.run(list(map(str, command)), check=True, timeout=20)
-    text = page.read_text()
-    assert (
-        "| back | 2 | 12.34 \N{PLUS-MINUS SIGN} 0 (paper: 2.5) **not as expected** | 2 \N{PLUS-MINUS SIGN} 0 | 2 |"
-        in text
-    )
-    assert "| goodput, Mb/s | 11 |" in text
-    assert "expected at least 3" in text and "What has to be known." in text
-    upload, sweep = text.split("\n## ")[1:]
-    assert "QUICK" in upload and "QUICK" not in sweep
-    assert "Same shape" in upload and "Not the same shape" in sweep
+    (tmp_path / "experiments").mkdir()
+    papers = tmp_path / "experiments" / "paper-values.toml"
+    papers.write_text(PAPERS)
+    book = tmp_path / "book"
+    done = write_pages(book, tmp_path / "upload", tmp_path / "sweep", "--papers", papers)
+    assert done.returncode == 0, done.stderr
+    first, page = (book / "README.md").read_text(), (book / "paper.md").read_text()
+    # Of four items: the table and its picture are reproduced, one figure differs, and one is a drawing.
+    assert "| all | 2 | 1 | 1 | 0 |" in first
+    assert "| all | 1 | 2 | 0 | 1 |" in first, "of four values, one for each variant that is compared"
+    assert "| [Figure 1](paper.md#figure-1) | What is found | differs |" in first
+    table, figure, drawing, again = page.split("\n## ")[1:5]
+    assert "**reproduced**" in table and "| Goodput, Mb/s | 11 |" in table
+    assert "| 12.34 \N{PLUS-MINUS SIGN} 0 | 2 | differs | it counts; tested: sweep" in figure
+    assert "| Lost | 1 |  |  | not yet done | a way to lose |" in figure
+    assert "**not comparable**: a drawing." in drawing
+    assert "**reproduced**: shows the values of Table 1" in again
+    assert "(QUICK)" in page and "What has to be known." in page
+    assert "as expected" not in first + page
     for picture in ("upload-1-throughput-of-the-upload.svg", "sweep-1-what-was-found.svg"):
-        assert f"](results/{picture})" in text
-        assert (page.parent / "results" / picture).read_text().startswith("<svg")
+        assert f"](measured/{picture})" in page
+        assert (book / "measured" / picture).read_text().startswith("<svg")
+
+
+def test_pages_are_judged_by_the_experiments_as_they_are_now(lab, tmp_path):
+    measured(lab, SWEEP, tmp_path / "sweep")
+    (tmp_path / "paper-values.toml").write_text(PAPERS)
+    book = tmp_path / "book"
+    assert write_pages(book, tmp_path / "sweep", "--papers", tmp_path / "paper-values.toml").returncode == 0
+    assert "| differs | it counts" in (book / "paper.md").read_text()
+    (tmp_path / "sweep.toml").write_text(SWEEP.replace("sigma = 0.2", "sigma = 0.2, factor = 1.3"))
+    assert write_pages(book, "--papers", tmp_path / "paper-values.toml").returncode == 0
+    page = (book / "paper.md").read_text()
+    assert "| reproduced | within a factor of 1.3 |" in page and "| differs |" not in page
 
 
 def test_runs_of_one_experiment_are_identified_by_their_directories(lab, tmp_path):
     for name, way in (("there", "back"), ("else", "forth")):
         measured(lab, SWEEP, tmp_path / name, "-p", f"way={way}")
-    page = tmp_path / "page.md"
-    command = [PLAIT, "lab", "results", tmp_path / "there", tmp_path / "else", "-o", page]
-    subprocess.run(list(map(str, command)), check=True, timeout=20)
+    book = tmp_path / "book"
+    done = write_pages(book, tmp_path / "there", tmp_path / "else")
+    assert done.returncode == 0, done.stderr
+    page = (book / "README.md").read_text()
+    assert "Our own experiments" in page
     for name in ("there", "else"):
         picture = f"{name}-1-what-was-found.svg"
-        assert f"](page/{picture})" in page.read_text()
-        assert (tmp_path / "page" / picture).read_text() == (
+        assert f"](measured/{picture})" in page
+        assert (book / "measured" / picture).read_text() == (
             tmp_path / name / "plots" / "1-what-was-found.svg"
         ).read_text()
-    command[3] = tmp_path / "else"
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=20, check=False)
+    done = write_pages(book, tmp_path / "else", tmp_path / "else")
     assert done.returncode == 1 and "directories of different names" in done.stderr
+    # A later run replaces all earlier ones of its experiment.
+    assert write_pages(book, tmp_path / "else").returncode == 0
+    assert sorted(path.name for path in (book / "measured").iterdir()) == [
+        "else-1-what-was-found.svg",
+        "else.json",
+    ]
+
+
+SEEDED = experiment(
+    "seeded",
+    two_hosts()
+    + """
+[[services]]
+name = "web"
+host = "server"
+kind = "nginx"
+port = 8080
+document = "100kB"
+[[steps]]
+name = "fetch"
+host = "client"
+command = ["sh", "-c", "curl -sS --fail http://${server.wire}:8080/document | cksum | sed 's/ .*//'; echo $PLAIT_SEED"]
+[metrics.seconds]
+measure = "duration_s"
+""",
+)
+
+
+def test_a_seed_repeats_documents_and_the_seeds_of_programs(lab, tmp_path):
+    def found(name: str, *options: str) -> tuple:
+        document = measured(lab, SEEDED, tmp_path / name, *options)
+        return document["seed"], (tmp_path / name / "run" / "fetch.stdout").read_text()
+
+    first, again = found("first", "--seed", "7"), found("again", "--seed", "7")
+    assert first == again and first[0] == 7
+    other = found("other")
+    assert other[0] != 7 and other[1] != first[1]
+    # A random seed is named, and repeats the run.
+    assert found("repeated", "--seed", str(other[0])) == other
 
 
 @pytest.mark.parametrize(

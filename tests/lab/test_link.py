@@ -425,3 +425,21 @@ def test_the_benchmark_of_links_measures_their_precision():
         figures = {row["name"].split(" of ")[0]: row["median"] for row in emu["rows"]}
         assert emu["backend"] == "emu" and len(figures) == 5
         assert abs(figures["RTT"]) < 5 and abs(figures["rate"]) < 10 and abs(figures["loss"]) < 1
+
+
+def test_a_seed_repeats_losses(ends):
+    """Nothing but pings crosses the link, so that each has the same fate again."""
+    for host in ends:
+        host.tool("sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
+
+    def answered(seed: str) -> list[bytes]:
+        options = ("--backend", "emu", "--delay", "1ms", "--loss", "30%", "--seed", seed)
+        with Running(ends, *options) as link:
+            pings = ends[0].run("ping", "-c", 100, "-i", 0.01, "-W", 1, B).stdout
+            link.end()
+        return re.findall(rb"icmp_seq=(\d+) ttl", pings)
+
+    first = answered("5")
+    assert 10 < len(first) < 90
+    assert answered("5") == first
+    assert answered("6") != first

@@ -20,9 +20,9 @@ def test_results_equal_the_document_of_the_command(lab, tmp_path):
     assert (results.experiment, results.repetitions, results.backend) == ("pings", 2, "emu")
     assert results.parameters == {"delay": ["2ms", "10ms"]}
     rows = results.table()
-    columns = ("delay", "metric", "n", "unit", "paper", "as_expected")
+    columns = ("delay", "metric", "n", "unit", "paper", "verdict", "within_bounds")
     found = [tuple(row[name] for name in columns) for row in rows]
-    assert found == [(delay, "took_s", 2, "s", 0.3, True) for delay in ("2ms", "10ms")]
+    assert found == [(delay, "took_s", 2, "s", 0.3, "reproduced", True) for delay in ("2ms", "10ms")]
     for row, variant in zip(rows, document["variants"], strict=True):
         in_document = variant["metrics"]["took_s"]
         assert all(row[name] == in_document[name] for name in ("mean", "stddev", "confidence", "min", "max"))

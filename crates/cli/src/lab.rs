@@ -35,7 +35,7 @@ pub(crate) enum Args {
     Link(Box<link::Args>),
     /// Run an experiment: repeat, capture, measure, compare with published results
     Run(Box<run::Args>),
-    /// Write a Markdown page from the results of `plait lab run`
+    /// Write the pages of results, in Markdown, from what `plait lab run` measured
     Results(results::Args),
 }
 

@@ -21,13 +21,16 @@ pub struct LinkSpec {
     pub medium: Medium,
     /// The MTU in bytes: 1280 (the minimum of IPv6, RFC 8200 section 5) to 65535.
     pub mtu: u16,
+    /// The seed of loss, duplication, jitter and random early detection with the backend `emu`: equal frames at equal
+    /// times have the same fate with the same seed. `None` for a random one. Other backends ignore it.
+    pub seed: Option<u64>,
 }
 
 impl Default for LinkSpec {
     /// A plain wire: full duplex, with an MTU of 1500.
     fn default() -> Self {
         let wire = DirectionSpec::default;
-        Self { a_to_b: wire(), b_to_a: wire(), medium: Medium::FullDuplex, mtu: 1500 }
+        Self { a_to_b: wire(), b_to_a: wire(), medium: Medium::FullDuplex, mtu: 1500, seed: None }
     }
 }
 

@@ -81,7 +81,7 @@ impl UserspaceLink {
         let (started, outcome) = sync_channel(1);
         let work = {
             let (spec, waker) = (spec.clone(), Arc::clone(&waker));
-            let seed = rand::make_rng::<SmallRng>().random();
+            let seed = spec.seed.unwrap_or_else(|| rand::make_rng::<SmallRng>().random());
             move || match Engine::new(&spec, seed, taps, receiver, waker) {
                 Ok(engine) => {
                     // `start` waits for this message.

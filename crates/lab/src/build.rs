@@ -10,17 +10,24 @@ use crate::host::Host;
 use crate::lab::Lab;
 use crate::link::Link;
 use crate::routes::plan;
+use crate::seed::Seed;
 use crate::services::Service;
 use crate::topology::{self, Side, Topology};
 use plait_linux::signal::StopSignal;
 
 impl Lab {
-    /// Builds a topology; returns once all its services are ready. `backend` overrides the backend of the topology.
+    /// Builds a topology; returns once all its services are ready. `backend` overrides the backend of the topology;
+    /// everything random is derived from `seed`.
     ///
     /// A step fails; the error shows the line of the file that caused it, if any. Everything built so far is removed.
-    pub fn up(topology: &Topology, backend: Option<Backend>, stop: StopSignal) -> Result<Self, Error> {
+    pub fn up(
+        topology: &Topology,
+        backend: Option<Backend>,
+        seed: Seed,
+        stop: StopSignal,
+    ) -> Result<Self, Error> {
         check_backends(topology, backend)?;
-        let mut lab = Self::new(stop)?;
+        let mut lab = Self::new(seed, stop)?;
         for host in &topology.hosts {
             lab.add_host(&host.name)?;
         }
@@ -34,7 +41,7 @@ impl Lab {
         }
         for service in &topology.services {
             let host = lab.find_host(&service.host)?.clone();
-            let started = Service::start(service, &host, lab.scratch(), &lab.stop);
+            let started = Service::start(service, &host, lab.scratch(), lab.seed, &lab.stop);
             lab.services.push(started.map_err(|cause| match cause {
                 Error::Interrupted => cause,
                 cause => {
@@ -54,7 +61,9 @@ impl Lab {
     ) -> Result<(), Error> {
         let make = |backend| {
             let ends = [self.attachment(topology, spec, Side::A), self.attachment(topology, spec, Side::B)];
-            Link::make(&spec.name, spec.role, &spec.spec, backend, ends)
+            let seed = Some(self.seed.derive(&format!("link {}", spec.name)).0.into());
+            let seeded = plait_emulator::LinkSpec { seed, ..spec.spec.clone() };
+            Link::make(&spec.name, spec.role, &seeded, backend, ends)
         };
         let link = match backend.or(topology.backend) {
             Some(backend) => make(backend),

@@ -25,8 +25,7 @@
 //! measure = "throughput"
 //! from = "2s"
 //! to = "25s"
-//! paper = 5.48
-//! expect = { at_least = 5.2 }
+//! paper = { value = 7.09, sigma = 0.31 }
 //! ```
 //!
 //! Every combination of the parameters is a [`Variant`]. [`run`] repeats each variant: it builds a new lab, captures
@@ -43,6 +42,7 @@ mod metric;
 mod model;
 mod observations;
 mod one_or_many;
+mod paper;
 mod parse;
 mod raw;
 mod results;
@@ -59,6 +59,7 @@ use crate::topology::Document;
 pub use machine::Machine;
 pub use measure::{Measure, Operand, Selection, Statistic, Window};
 pub use model::{Captured, Condition, Experiment, Form, Metric, Plot, Shows, Step, Variant};
+pub use paper::{Cause, Comparison, PaperValue, Verdict};
 pub use results::{
     Analysis, EventResult, Expectation, LinkResult, MetricResult, PlotFile, Repetition, Results, StepResult,
     VariantResult,

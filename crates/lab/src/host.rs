@@ -12,6 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::Error;
 use crate::process::{Process, run_with_input};
+use crate::seed::{self, Seed};
 use plait_linux::signal::StopSignal;
 
 /// A host of a [`Lab`](crate::Lab), which owns its namespace; clones refer to the same host.
@@ -25,15 +26,16 @@ pub struct Host {
 struct Inner {
     name: String,
     namespace: Named,
+    seed: Seed,
 }
 
 impl Host {
     /// Creates the namespace. Disables reverse-path filtering, which would drop an MP_JOIN whose reply takes another
     /// route, and duplicate address detection for IPv6, which is unnecessary here and delays neighbour discovery by a
     /// second.
-    pub(crate) fn make(name: &str, namespace: &str, stop: &StopSignal) -> Result<Self, Error> {
+    pub(crate) fn make(name: &str, namespace: &str, seed: Seed, stop: &StopSignal) -> Result<Self, Error> {
         let namespace = Named::create(namespace).map_err(Error::Namespace)?;
-        let inner = Inner { name: name.into(), namespace };
+        let inner = Inner { name: name.into(), namespace, seed };
         let host = Self { inner: Arc::new(inner), stop: stop.clone() };
         let names =
             ["ipv4.conf.all.rp_filter", "ipv4.conf.default.rp_filter", "ipv6.conf.default.accept_dad"];
@@ -57,7 +59,8 @@ impl Host {
         self.inner.namespace.name()
     }
 
-    /// A command to run on this host, with the host's network and the machine's file system.
+    /// A command to run on this host, with the host's network and the machine's file system. Its environment has the
+    /// lab's seed as `PLAIT_SEED`.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         let inner = self.inner.clone();
@@ -67,6 +70,7 @@ impl Host {
         };
         // SAFETY: between fork and exec only async-signal-safe calls are allowed, and this makes one system call.
         unsafe { command.pre_exec(enter) };
+        command.env(seed::VARIABLE, self.inner.seed.to_string());
         command
     }
 

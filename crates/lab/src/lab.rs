@@ -14,6 +14,7 @@ use crate::leftovers::{
 };
 use crate::link::Link;
 use crate::schedule::{Applied, Schedule};
+use crate::seed::Seed;
 use crate::services::Service;
 use crate::topology::{Action, Event};
 use plait_linux::signal::StopSignal;
@@ -31,6 +32,7 @@ pub struct Lab {
     number: u32,
     scratch: PathBuf,
     pub(crate) stop: StopSignal,
+    pub(crate) seed: Seed,
     pub(crate) hosts: Vec<Host>,
     pub(crate) links: Vec<Link>,
     pub(crate) services: Vec<Service>,
@@ -40,8 +42,9 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Creates an empty lab, after removing the leftovers of killed runs. A signal on `stop` interrupts its waits.
-    pub fn new(stop: StopSignal) -> Result<Self, Error> {
+    /// Creates an empty lab, after removing the leftovers of killed runs. Everything random in it is derived from `seed`. A
+    /// signal on `stop` interrupts its waits.
+    pub fn new(seed: Seed, stop: StopSignal) -> Result<Self, Error> {
         Self::check_permitted()?;
         let directory = plait_linux::run_directory().map_err(Error::RunDirectory)?;
         let (number, pid) = (take_number(), std::process::id());
@@ -56,6 +59,7 @@ impl Lab {
             number,
             scratch,
             stop,
+            seed,
             hosts: Vec::new(),
             links: Vec::new(),
             services: Vec::new(),
@@ -146,7 +150,7 @@ impl Lab {
     /// Adds a host in the namespace `plait-ID-NAME`.
     pub(crate) fn add_host(&mut self, name: &str) -> Result<(), Error> {
         let namespace = format!("{NAMESPACE_PREFIX}{}-{name}", self.id);
-        self.hosts.push(Host::make(name, &namespace, &self.stop)?);
+        self.hosts.push(Host::make(name, &namespace, self.seed, &self.stop)?);
         Ok(())
     }
 }

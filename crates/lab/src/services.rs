@@ -2,13 +2,17 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rand::RngExt as _;
+use rand::rngs::SmallRng;
 
 use crate::error::Error;
 use crate::host::Host;
 use crate::process::{Process, command_line, path_with_plait};
+use crate::seed::Seed;
 use crate::topology::{self, Program};
 use plait_linux::signal::StopSignal;
 
@@ -33,11 +37,12 @@ impl Service {
         spec: &topology::Service,
         host: &Host,
         scratch: &Path,
+        seed: Seed,
         stop: &StopSignal,
     ) -> Result<Self, Error> {
         let directory = scratch.join(&spec.name);
         fs::create_dir(&directory).map_err(|source| Error::File { path: directory.clone(), source })?;
-        let mut arguments = arguments(spec, &directory)?;
+        let mut arguments = arguments(spec, &directory, seed)?;
         if spec.mptcp {
             arguments.splice(0..0, ["mptcpize".into(), "run".into()]);
         }
@@ -92,7 +97,7 @@ impl Service {
     }
 }
 
-fn arguments(spec: &topology::Service, directory: &Path) -> Result<Vec<OsString>, Error> {
+fn arguments(spec: &topology::Service, directory: &Path, seed: Seed) -> Result<Vec<OsString>, Error> {
     let port = spec.port.map(|port| port.to_string()).unwrap_or_default();
     Ok(match &spec.program {
         Program::Command(arguments) => arguments.iter().map(OsString::from).collect(),
@@ -107,7 +112,9 @@ fn arguments(spec: &topology::Service, directory: &Path) -> Result<Vec<OsString>
         Program::Nginx { document } => {
             let configuration = directory.join("nginx.conf");
             let created = fs::create_dir(directory.join("www"))
-                .and_then(|()| random_file(&directory.join("www/document"), *document))
+                .and_then(|()| {
+                    random_file(&directory.join("www/document"), *document, seed.generator(&spec.name))
+                })
                 .and_then(|()| fs::write(&configuration, nginx_configuration(directory, &port)));
             created.map_err(|source| Error::File { path: directory.to_owned(), source })?;
             let configuration = configuration.into_os_string();
@@ -133,9 +140,17 @@ fn plait() -> OsString {
     own.map_or_else(|| "plait".into(), PathBuf::into_os_string)
 }
 
-fn random_file(path: &Path, size: u64) -> io::Result<()> {
-    let mut random = File::open("/dev/urandom")?.take(size);
-    io::copy(&mut random, &mut File::create(path)?).map(drop)
+fn random_file(path: &Path, size: u64, mut random: SmallRng) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut left = size;
+    let mut block = vec![0; 1 << 16];
+    while left > 0 {
+        let length = left.min(block.len() as u64) as usize;
+        random.fill(&mut block[..length]);
+        file.write_all(&block[..length])?;
+        left -= length as u64;
+    }
+    Ok(())
 }
 
 /// The configuration of an nginx that serves the files in `directory/www` and writes only below `directory`. It runs

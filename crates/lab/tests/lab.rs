@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plait_lab::{Capture, Error, Host, Lab, Link, Rate, Side, Topology};
+use plait_lab::{Capture, Error, Host, Lab, Link, Rate, Seed, Side, Topology};
 use plait_linux::netns;
 use plait_linux::signal::StopSignal;
 
@@ -44,7 +44,7 @@ const RATES: [Rate; 2] = [Rate::mbit(40), Rate::mbit(20)];
 
 fn up(topology: &str) -> Result<Lab, Error> {
     let topology = Topology::parse(topology, "lab.toml").expect("a topology");
-    Lab::up(&topology, None, StopSignal::default())
+    Lab::up(&topology, None, Seed(1), StopSignal::default())
 }
 
 fn two_links() -> (Lab, [Host; 2], [Link; 2]) {
@@ -160,7 +160,7 @@ fn the_next_lab_removes_what_a_killed_run_left() {
     let sleep = || Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn();
     let mut child = namespace.run(sleep).expect("enters").expect("sleep starts");
 
-    let lab = Lab::new(StopSignal::default()).expect("a lab");
+    let lab = Lab::new(Seed(1), StopSignal::default()).expect("a lab");
     let left = traces_of(&dead.to_string());
     let ended = child.try_wait().expect("a child");
     if ended.is_none() {

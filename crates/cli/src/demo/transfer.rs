@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use plait_config::Role;
-use plait_lab::{Capture, Host, Lab, Link, Rate, Topology};
+use plait_lab::{Capture, Host, Lab, Link, Rate, Seed, Topology};
 use plait_linux::signal::StopSignal;
 use plait_proto::option::Mode;
 use sha2::{Digest as _, Sha256};
@@ -83,7 +83,7 @@ pub(super) fn run(
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot create the directory {}", directory.display()))?;
     let topology = Topology::parse(&topology(mode, rates), "the demo's topology")?;
-    let lab = Lab::up(&topology, None, interrupt.clone())?;
+    let lab = Lab::up(&topology, None, Seed::random(), interrupt.clone())?;
     let [web, gateway] = lab.services() else { unreachable!("the topology has two services") };
     fs::write(web.directory().join("www/document"), &document.text).context("cannot write the document")?;
 

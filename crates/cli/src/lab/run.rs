@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plait_lab::Backend;
 use plait_lab::experiment::{
-    Experiment, Form, MetricResult, Options, Progress, Results, run as run_experiment,
+    Experiment, Form, MetricResult, Options, Progress, Results, Verdict, run as run_experiment,
 };
+use plait_lab::{Backend, Seed};
 use plait_linux::signal::StopSignal;
 
 use super::broken_pipe::terminate_without_reader;
@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// The backend of all links, instead of the file's: emu, netem or none
     #[arg(long, value_name = "BACKEND")]
     backend: Option<Backend>,
+    /// Seed of everything random, to repeat a run [default: random; results.json names it]
+    #[arg(long, value_name = "N")]
+    seed: Option<Seed>,
     /// Print results.json; stop early if the reader of stdout closes it
     #[arg(long)]
     json: bool,
@@ -68,8 +71,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         terminate_without_reader();
     }
-    let options =
-        Options { repetitions: args.repetitions, backend: args.backend, directory: Some(&directory), stop };
+    let options = Options {
+        repetitions: args.repetitions,
+        backend: args.backend,
+        directory: Some(&directory),
+        seed: args.seed.unwrap_or_else(Seed::random),
+        stop,
+    };
     let results = run_experiment(&experiment, &options, &mut |progress| match args.progress {
         true => say(progress),
         false => show(&bar, progress),
@@ -121,13 +129,14 @@ fn table(results: &Results, out: &mut impl Write) -> io::Result<()> {
     let Results { experiment, title, repetitions, backend, kernel, machine, duration_s, .. } = results;
     let quick = if results.quick { "QUICK, " } else { "" };
     writeln!(out, "{experiment}: {title}")?;
+    let seed = results.seed.unwrap_or_default();
     writeln!(
         out,
-        "{quick}repetitions {repetitions}, backend {backend}, kernel {kernel}, {} x {}, {duration_s:.0} s",
+        "{quick}repetitions {repetitions}, seed {seed}, backend {backend}, kernel {kernel}, {} x {}, {duration_s:.0} s",
         machine.processors, machine.processor
     )?;
     for variant in &results.variants {
-        let heading = [variant.name.as_str(), " mean", "sigma", " \u{b1}95%", "    n", "paper", ""];
+        let heading = [variant.name.as_str(), " mean", "sigma", " \u{b1}95%", "    n", "paper", "verdict"];
         let mut rows = vec![heading.map(String::from)];
         rows.extend(variant.metrics.iter().map(|(name, measured)| row(name, measured)));
         writeln!(out, "\n{}", aligned(&rows, &[0, 6]).join("\n"))?;
@@ -138,17 +147,23 @@ fn table(results: &Results, out: &mut impl Write) -> io::Result<()> {
 fn row(name: &str, measured: &MetricResult) -> [String; 7] {
     let number = |value: Option<f64>| value.map_or("-".into(), format_number);
     let MetricResult { summary, unit, paper, expect } = measured;
-    let expected = expect.map_or(String::new(), |expect| {
-        let met = if expect.met { "as expected" } else { "NOT as expected" };
-        format!("{met} ({})", format_limits(&expect))
+    let verdict = paper.as_ref().and_then(|paper| paper.verdict).map(|verdict| match verdict {
+        Verdict::Reproduced => "reproduced".to_owned(),
+        Verdict::Differs => "differs".to_owned(),
+        Verdict::NotComparable => "not comparable".to_owned(),
     });
+    let bound = expect.map(|bound| {
+        let met = if bound.met { "met" } else { "NOT met" };
+        format!("own bound {met} ({})", format_limits(&bound))
+    });
+    let published = paper.as_ref().and_then(|paper| paper.value);
     [
         if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") },
         number(summary.mean),
         number(summary.stddev),
         number(summary.confidence),
         summary.n.to_string(),
-        number(*paper),
-        expected,
+        number(published),
+        verdict.into_iter().chain(bound).collect::<Vec<_>>().join(", "),
     ]
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use plait_lab::topology::Action;
-use plait_lab::{Backend, Lab, Topology};
+use plait_lab::{Backend, Lab, Seed, Topology};
 use plait_linux::signal::StopSignal;
 
 use super::control::{Client, Control, Request};
@@ -22,6 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) fn run(
     file: &Path,
     backend: Option<Backend>,
+    seed: Option<Seed>,
     announce: impl FnOnce(&Description) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     let stop = StopSignal::listen().context("cannot listen for signals")?;
@@ -30,7 +31,7 @@ pub(super) fn run(
         Some("-") => Topology::parse(&io::read_to_string(io::stdin()).context("cannot read stdin")?, "-")?,
         _ => Topology::read(file)?,
     };
-    let mut lab = Lab::up(&topology, backend, stop.clone())?;
+    let mut lab = Lab::up(&topology, backend, seed.unwrap_or_else(Seed::random), stop.clone())?;
     let control = Control::open(lab.scratch())?;
     lab.start_events()?;
     let since = Instant::now();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use plait_lab::{Backend, Lab};
+use plait_lab::{Backend, Lab, Seed};
 use plait_linux::signal::StopSignal;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// The backend of all links, instead of the file's: emu, netem or none
     #[arg(long, value_name = "BACKEND")]
     backend: Option<Backend>,
+    /// Seed of everything random in the lab, to repeat a run [default: random]
+    #[arg(long, value_name = "N")]
+    seed: Option<Seed>,
     /// Stay in the foreground until Ctrl-C; with --json also until the reader of stdout closes it
     #[arg(long)]
     foreground: bool,
@@ -44,10 +47,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.supervisor {
         // Detached from the terminal and the parent. This fails if it is detached already.
         let _ = rustix::process::setsid();
-        return supervisor::run(&args.file, args.backend, supervisor::announce_on_stdout);
+        return supervisor::run(&args.file, args.backend, args.seed, supervisor::announce_on_stdout);
     }
     if args.foreground {
-        return supervisor::run(&args.file, args.backend, |description| {
+        return supervisor::run(&args.file, args.backend, args.seed, |description| {
             print(description, args.json)?;
             match args.json {
                 true => terminate_without_reader(),
@@ -69,6 +72,7 @@ fn start(args: &Args, stop: &StopSignal) -> anyhow::Result<Description> {
     let mut command = Command::new(std::env::current_exe().context("cannot find the executable of plait")?);
     command.args(["lab", "up", "--supervisor"]);
     command.args(args.backend.iter().map(|backend| format!("--backend={backend}")));
+    command.args(args.seed.iter().map(|seed| format!("--seed={seed}")));
     command.arg("--").arg(&args.file);
     let stdin = if args.file == Path::new("-") { Stdio::inherit() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(log.open()?);

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::measure::{Measure, Selection, Statistic, Window};
 use super::observations::{Chosen, INTERVAL, Observations};
 use super::results::StepResult;
-use super::statistics::median;
+use super::statistics::{Summary, median};
 
 /// The value of a measure; `None` if what it measures did not occur. Metrics derived from other metrics are computed
 /// elsewhere.
@@ -25,6 +25,14 @@ pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Op
         }
         Measure::Goodput(of, window) => {
             rate(&observations.choose(of)?, window, observations, |counts| counts.new)
+        }
+        Measure::ActiveThroughput(of, window, statistic) => {
+            let chosen = observations.choose(of)?;
+            let limits = limits(window, observations.clock);
+            let from = if window.from.is_some() { limits.start } else { chosen.start() };
+            let to = if window.to.is_some() { limits.end } else { chosen.end() };
+            let intervals = chosen.intervals().map(|interval| (interval.start, interval.counts.bytes));
+            over_active_seconds(&active_seconds(intervals, &(from..to)), *statistic)
         }
         Measure::Share(of, window) => {
             let all = Selection { paths: Vec::new(), subflow: None, ..of.clone() };
@@ -124,7 +132,7 @@ pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Op
                     as f64,
             )
         }
-        Measure::Ratio { .. } | Measure::Sum(_) => None,
+        Measure::Ratio { .. } | Measure::Gain { .. } | Measure::Sum(_) => None,
     })
 }
 
@@ -180,6 +188,31 @@ fn bytes_within(intervals: impl Iterator<Item = (Timestamp, u64)>, limits: &Rang
         bytes as f64 * common as f64 / length as f64
     };
     intervals.map(within).sum()
+}
+
+/// The rates, in megabits per second, of the whole seconds within `limits` in which something was carried.
+fn active_seconds(intervals: impl Iterator<Item = (Timestamp, u64)>, limits: &Range<Timestamp>) -> Vec<f64> {
+    const SECOND: u64 = 1_000_000_000;
+    let seconds = limits.end.0.saturating_sub(limits.start.0) / SECOND;
+    let mut bytes = vec![0.0; usize::try_from(seconds).unwrap_or_default()];
+    for (start, carried) in intervals {
+        let second =
+            start.0.checked_sub(limits.start.0).and_then(|since| usize::try_from(since / SECOND).ok());
+        if let Some(bytes) = second.and_then(|second| bytes.get_mut(second)) {
+            *bytes += carried as f64;
+        }
+    }
+    bytes.into_iter().filter(|bytes| *bytes > 0.0).map(|bytes| bytes * 8.0 / 1e6).collect()
+}
+
+fn over_active_seconds(rates: &[f64], statistic: Statistic) -> Option<f64> {
+    let summary = Summary::of(rates);
+    match statistic {
+        Statistic::Mean => summary.mean,
+        Statistic::Stddev => summary.stddev,
+        Statistic::Min => summary.min,
+        Statistic::Max => summary.max,
+    }
 }
 
 /// Statistics of the times of one subflow.
@@ -346,6 +379,23 @@ mod tests {
             prop_assert_eq!(found(Statistic::Min), whole.min);
             prop_assert_eq!(found(Statistic::Max), whole.max);
         }
+    }
+
+    #[test]
+    fn seconds_without_payload_are_no_part_of_active_throughput() {
+        let second = 1000 * MS;
+        let at = |tenths: u64, bytes: u64| (Timestamp(tenths * 100 * MS), bytes);
+        // 1 Mb/s in the seconds 0 and 3, and 3 Mb/s in the second 4; the second 5 is not complete.
+        let intervals = [at(1, 125_000), at(30, 100_000), at(39, 25_000), at(42, 375_000), at(51, 1)];
+        let rates = active_seconds(intervals.into_iter(), &(Timestamp(0)..Timestamp(5 * second + 1)));
+        assert_eq!(rates, [1.0, 1.0, 3.0]);
+        assert_eq!(over_active_seconds(&rates, Statistic::Mean), Some(5.0 / 3.0));
+        assert_eq!(over_active_seconds(&rates, Statistic::Max), Some(3.0));
+        assert_eq!(
+            active_seconds(intervals.into_iter(), &(Timestamp(4 * second)..Timestamp(5 * second))),
+            [3.0]
+        );
+        assert_eq!(over_active_seconds(&[], Statistic::Mean), None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) fn draw(
         if let Some((as_svg, as_png)) = found {
             fs::write(directory.join(&svg), as_svg)?;
             fs::write(directory.join(&png), as_png)?;
-            drawn.push(PlotFile { title: plot.title.clone(), svg, png });
+            drawn.push(PlotFile { title: plot.title.clone(), svg, png, figure: plot.figure.clone() });
         }
     }
     Ok(drawn)
@@ -93,7 +93,7 @@ fn sweep(
         })?;
         let measured = variant.metrics.get(metric)?;
         let (mean, error) = (measured.summary.mean?, measured.summary.confidence.unwrap_or_default());
-        Some(Point { mean, error, reference: measured.paper })
+        Some(Point { mean, error, reference: measured.paper.as_ref().and_then(|paper| paper.value) })
     };
     let curve = |index: usize, label: String, value: Option<(&str, &Value)>| Curve {
         label,

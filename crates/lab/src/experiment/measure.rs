@@ -1,5 +1,6 @@
 //! What can be measured. docs/guide/lab.md defines each measure for users.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use plait_trace::Direction;
@@ -12,6 +13,8 @@ pub enum Measure {
     Throughput(Selection, Window),
     /// Like `Throughput`, but counts only bytes that no subflow had carried before.
     Goodput(Selection, Window),
+    /// Payload in 10^6 bits per second, by whole seconds of the window in which the selected subflows carried any.
+    ActiveThroughput(Selection, Window, Statistic),
     /// The share of the connection's bytes that the selected subflows carried.
     Share(Selection, Window),
     /// The number of accepted subflows, including the initial one.
@@ -74,6 +77,13 @@ pub enum Measure {
         /// The denominator.
         to: Operand,
     },
+    /// By how many percent one value exceeds another.
+    Gain {
+        /// The value.
+        of: Operand,
+        /// What it is compared with.
+        over: Operand,
+    },
     /// The sum of values.
     Sum(Vec<Operand>),
 }
@@ -90,6 +100,8 @@ pub struct Selection {
     pub direction: Option<Direction>,
     /// The links of the host that selected subflows cross; empty for all.
     pub paths: Vec<String>,
+    /// Only subflows to this address of the server; `None` for any.
+    pub server_address: Option<IpAddr>,
     /// Only this subflow, numbered from 1 in the order of establishment.
     pub subflow: Option<usize>,
 }
@@ -136,7 +148,7 @@ pub enum Operand {
 impl Measure {
     /// Whether it is derived from other metrics.
     pub fn is_derived(&self) -> bool {
-        matches!(self, Self::Ratio { .. } | Self::Sum(_))
+        matches!(self, Self::Ratio { .. } | Self::Gain { .. } | Self::Sum(_))
     }
 
     /// The packets that it covers, if it is computed from a capture.
@@ -144,6 +156,7 @@ impl Measure {
         match self {
             Self::Throughput(of, _)
             | Self::Goodput(of, _)
+            | Self::ActiveThroughput(of, ..)
             | Self::Share(of, _)
             | Self::Subflows(of)
             | Self::RoundTrip(of, _)
@@ -161,6 +174,7 @@ impl Measure {
             | Self::Json { .. }
             | Self::Counter { .. }
             | Self::Ratio { .. }
+            | Self::Gain { .. }
             | Self::Sum(_) => None,
         }
     }
@@ -173,10 +187,11 @@ impl Measure {
     /// The default unit; empty for dimensionless values.
     pub fn unit(&self) -> &'static str {
         match self {
-            Self::Throughput(..) | Self::Goodput(..) => "Mb/s",
+            Self::Throughput(..) | Self::Goodput(..) | Self::ActiveThroughput(..) => "Mb/s",
             Self::RoundTrip(..) | Self::HeadOfLine(..) => "ms",
             Self::LongestGap(..) | Self::FirstData(..) | Self::Completion(_) | Self::Seconds { .. } => "s",
             Self::Retransmitted(_) | Self::Reinjected(_) => "B",
+            Self::Gain { .. } => "%",
             _ => "",
         }
     }

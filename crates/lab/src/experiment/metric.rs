@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use plait_config::Span;
 use plait_trace::Direction;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use toml::Spanned;
 
 use super::measure::{Measure, Operand, Selection, Statistic, Window};
 use super::model::{Condition, Metric, Step};
 use super::one_or_many::OneOrMany;
+use super::paper::{Cause, PaperValue};
 use crate::topology::Topology;
 
 /// The names that a metric may refer to.
@@ -46,6 +47,7 @@ pub(super) struct RawMetric {
     direction: Option<Spanned<Direction>>,
     path: Option<Spanned<OneOrMany<String>>>,
     subflow: Option<Spanned<usize>>,
+    server_address: Option<Spanned<String>>,
     statistic: Option<Spanned<Statistic>>,
     from: Option<Spanned<String>>,
     to: Option<Spanned<String>>,
@@ -63,6 +65,7 @@ pub(super) struct RawMetric {
     metrics: Option<Spanned<Vec<Spanned<String>>>>,
     numerator_variant: Option<Spanned<BTreeMap<String, Value>>>,
     denominator_variant: Option<Spanned<BTreeMap<String, Value>>>,
+    numerator_value: Option<Spanned<f64>>,
     denominator_value: Option<Spanned<f64>>,
     scale: Option<Spanned<f64>>,
     unit: Option<String>,
@@ -77,6 +80,8 @@ pub(super) struct RawMetric {
 enum Kind {
     Throughput,
     Goodput,
+    #[serde(rename = "active_throughput")]
+    ActiveThroughput,
     Share,
     Subflows,
     RttMs,
@@ -96,6 +101,7 @@ enum Kind {
     Json,
     Counter,
     Ratio,
+    Gain,
     Sum,
 }
 
@@ -105,7 +111,30 @@ enum Kind {
 struct Paper {
     #[serde(default)]
     when: BTreeMap<String, OneOrMany<Value>>,
-    value: f64,
+    entry: Option<String>,
+    value: Option<f64>,
+    sigma: Option<f64>,
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+    factor: Option<f64>,
+    differs: Option<Cause>,
+    not_comparable: Option<String>,
+}
+
+impl Paper {
+    fn checked(&self) -> Result<PaperValue, String> {
+        let value = PaperValue {
+            entry: self.entry.clone(),
+            value: self.value,
+            sigma: self.sigma,
+            at_least: self.at_least,
+            at_most: self.at_most,
+            factor: self.factor,
+            differs: self.differs.clone(),
+            not_comparable: self.not_comparable.clone(),
+        };
+        value.check().map(|()| value)
+    }
 }
 
 #[derive(serde::Deserialize)]
@@ -132,7 +161,8 @@ impl RawMetric {
             let wanted = when.iter().map(|(name, values)| (name.clone(), values.clone().into_vec()));
             Condition(wanted.collect()).holds(scope.parameters)
         };
-        let paper = self.paper.0.iter().find(|paper| holds(&paper.when)).map(|paper| paper.value);
+        let paper = self.paper.0.iter().find(|paper| holds(&paper.when)).map(Paper::checked);
+        let paper = paper.transpose().map_err(|message| (None, message))?;
         let expect = self.expect.0.iter().find(|expect| holds(&expect.when));
         let (at_least, at_most) = expect.map_or((None, None), |expect| (expect.at_least, expect.at_most));
         let unit = self.unit.unwrap_or_else(|| measure.unit().into());
@@ -151,6 +181,9 @@ impl RawMetric {
         Ok(match self.measure {
             Kind::Throughput => Measure::Throughput(self.selection(scope)?, self.window()?),
             Kind::Goodput => Measure::Goodput(self.selection(scope)?, self.window()?),
+            Kind::ActiveThroughput => {
+                Measure::ActiveThroughput(self.selection(scope)?, self.window()?, self.statistic())
+            }
             Kind::Share => Measure::Share(self.selection(scope)?, self.window()?),
             Kind::Subflows => Measure::Subflows(self.selection(scope)?),
             Kind::RttMs => Measure::RoundTrip(self.selection(scope)?, self.statistic()),
@@ -188,7 +221,14 @@ impl RawMetric {
                 let host = one_of(host, "hosts", hosts)?;
                 Measure::Counter { host, counter: required(self.counter.take(), "counter")?.into_inner() }
             }
-            Kind::Ratio => self.ratio(scope)?,
+            Kind::Ratio => {
+                let (of, to) = self.quotient(scope)?;
+                Measure::Ratio { of, to }
+            }
+            Kind::Gain => {
+                let (of, over) = self.quotient(scope)?;
+                Measure::Gain { of, over }
+            }
             Kind::Sum => {
                 let metrics = required(self.metrics.take(), "metrics")?.into_inner();
                 let operand = |name| operand(name, None, scope);
@@ -215,9 +255,14 @@ impl RawMetric {
         Ok(Measure::Json { step: self.step(scope)?, pointer: list, element, field })
     }
 
-    fn ratio(&mut self, scope: &Scope) -> Result<Measure, MetricError> {
-        let numerator = required(self.numerator.take(), "numerator")?;
-        let of = operand(numerator, self.numerator_variant.take(), scope)?;
+    fn quotient(&mut self, scope: &Scope) -> Result<(Operand, Operand), MetricError> {
+        let of = match self.numerator_value.take() {
+            Some(value) => Operand::Number(value.into_inner()),
+            None => {
+                let numerator = required(self.numerator.take(), "numerator")?;
+                operand(numerator, self.numerator_variant.take(), scope)?
+            }
+        };
         let to = match (self.denominator.take(), self.denominator_value.take()) {
             (Some(name), None) => operand(name, self.denominator_variant.take(), scope)?,
             (None, Some(value)) if *value.get_ref() != 0.0 => Operand::Number(value.into_inner()),
@@ -232,7 +277,7 @@ impl RawMetric {
                 return Err((None, "expected the key `denominator` or `denominator_value`, got none".into()));
             }
         };
-        Ok(Measure::Ratio { of, to })
+        Ok((of, to))
     }
 
     fn selection(&mut self, scope: &Scope) -> Result<Selection, MetricError> {
@@ -253,7 +298,16 @@ impl RawMetric {
             let what = format!("links of {host}, where packets are captured");
             one_of(Spanned::new(place.clone(), path), &what, names.iter().copied())
         });
+        let server_address = self.server_address.take().map(|address| {
+            let resolved = scope.topology.resolve(address.get_ref());
+            let parsed = resolved.and_then(|text| {
+                text.parse()
+                    .map_err(|_| format!("expected an address such as ${{server.eth0}}, got {text:?}"))
+            });
+            parsed.map_err(|message| (Some(address.span()), message))
+        });
         Ok(Selection {
+            server_address: server_address.transpose()?,
             paths: paths.collect::<Result<_, _>>()?,
             at,
             port: self.port.take().map(Spanned::into_inner),
@@ -291,8 +345,8 @@ impl RawMetric {
             ($($key:ident)*) => { [$((stringify!($key), self.$key.as_ref().map(Spanned::span))),*] };
         }
         let keys = spans!(
-            at port direction path subflow statistic from to after step pointer field host counter document
-            numerator denominator metrics numerator_variant denominator_variant denominator_value
+            at port direction path server_address subflow statistic from to after step pointer field host counter document
+            numerator denominator metrics numerator_variant denominator_variant numerator_value denominator_value
         );
         let keys = keys.into_iter().chain([("where", self.element.as_ref().map(Spanned::span))]);
         match keys.into_iter().find(|(_, span)| span.is_some()) {
@@ -306,6 +360,7 @@ impl RawMetric {
 pub(super) fn operands(measure: &Measure) -> Operands {
     let operands = match measure {
         Measure::Ratio { of, to } => vec![of, to],
+        Measure::Gain { of, over } => vec![of, over],
         Measure::Sum(of) => of.iter().collect(),
         _ => Vec::new(),
     };
@@ -360,7 +415,7 @@ fn one_of<'a>(
     ))
 }
 
-/// Nothing, one item, or a list of items; a number where the item type allows one.
+/// Nothing, one item, or a list of items.
 struct OneOrList<T>(Vec<T>);
 
 impl<T> Default for OneOrList<T> {
@@ -369,23 +424,17 @@ impl<T> Default for OneOrList<T> {
     }
 }
 
-/// An item that may be written as a number.
+/// An item that is written as a table.
 trait OneOrListItem: Sized {
-    fn of(number: f64) -> Option<Self>;
     const EXPECTED: &'static str;
 }
 
 impl OneOrListItem for Paper {
-    fn of(value: f64) -> Option<Self> {
-        Some(Self { when: BTreeMap::new(), value })
-    }
-    const EXPECTED: &'static str = "a number, or a list such as [{ when = { mode = \"off\" }, value = 90 }]";
+    const EXPECTED: &'static str =
+        "a table such as { value = 2.74, sigma = 0.09 }, or a list of them, each with `when`";
 }
 
 impl OneOrListItem for Expect {
-    fn of(_: f64) -> Option<Self> {
-        None
-    }
     const EXPECTED: &'static str = "a table such as { at_least = 5.2 }, or a list of them, each with `when`";
 }
 
@@ -402,15 +451,6 @@ impl<'de, T: Deserialize<'de> + OneOrListItem> Visitor<'de> for OneOrListVisitor
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(T::EXPECTED)
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        let one = T::of(number).filter(|_| number.is_finite());
-        one.map(|one| OneOrList(vec![one])).ok_or_else(|| E::custom(format!("expected {}", T::EXPECTED)))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        self.visit_f64(number as f64)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {

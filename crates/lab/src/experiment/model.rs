@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::measure::Measure;
+use super::paper::PaperValue;
 use crate::topology::Topology;
 
 /// A checked experiment.
@@ -96,10 +97,10 @@ pub struct Metric {
     /// The unit for display.
     pub unit: String,
     /// The published value for this variant.
-    pub paper: Option<f64>,
-    /// The minimum expected mean.
+    pub paper: Option<PaperValue>,
+    /// The minimum of the mean, a bound of this experiment's own.
     pub at_least: Option<f64>,
-    /// The maximum expected mean.
+    /// The maximum of the mean, a bound of this experiment's own.
     pub at_most: Option<f64>,
 }
 
@@ -108,6 +109,8 @@ pub struct Metric {
 pub struct Plot {
     /// Its title.
     pub title: String,
+    /// The published figure that it corresponds to, as PAPER/ITEM.
+    pub figure: Option<String>,
     /// The content.
     pub shows: Shows,
     /// Restricts the chart to variants that fulfil this condition.

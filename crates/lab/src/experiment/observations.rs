@@ -123,7 +123,8 @@ impl Observations {
         let subflows = connection.subflows.iter().enumerate().filter(|(index, subflow)| {
             let on_path = of.paths.is_empty()
                 || view.link(subflow, direction).is_some_and(|link| of.paths.iter().any(|path| path == link));
-            on_path && of.subflow.is_none_or(|wanted| wanted == index + 1)
+            let to_address = of.server_address.is_none_or(|wanted| subflow.server.ip() == wanted);
+            on_path && to_address && of.subflow.is_none_or(|wanted| wanted == index + 1)
         });
         let subflows = subflows.map(|(index, _)| index).collect();
         Ok(Chosen { connection, direction, subflows, view })

@@ -332,7 +332,7 @@ fn check_plot(
     source: &Source,
 ) -> Result<Plot, Diagnostic> {
     let place = plot.span();
-    let RawPlot { title, kind, metric, x, series, when } = plot.into_inner();
+    let RawPlot { title, figure, kind, metric, x, series, when } = plot.into_inner();
     let parameter = |name: Spanned<String>| {
         if parameters_of.iter().any(|parameter| parameter.name == *name.get_ref()) {
             return Ok(name.into_inner());
@@ -362,7 +362,7 @@ fn check_plot(
         }
     };
     let when = when.into_iter().map(|(name, values)| Ok((parameter(name)?, values.into_vec())));
-    Ok(Plot { title, shows, when: Condition(when.collect::<Result<_, Diagnostic>>()?) })
+    Ok(Plot { title, figure, shows, when: Condition(when.collect::<Result<_, Diagnostic>>()?) })
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub(super) struct Quick {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPlot {
     pub(super) title: String,
+    pub(super) figure: Option<String>,
     pub(super) kind: Option<Kind>,
     pub(super) metric: Option<Spanned<String>>,
     pub(super) x: Option<Spanned<String>>,

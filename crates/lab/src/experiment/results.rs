@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::machine::{Machine, versions};
 use super::measure::{Measure, Operand};
 use super::model::{Experiment, Metric, Variant};
+use super::paper::Comparison;
 use super::statistics::Summary;
+use crate::seed::Seed;
 
 /// The results of an experiment, with everything required to judge them. docs/guide/lab.md defines the figures. Fields
 /// may be added.
@@ -44,6 +46,16 @@ pub struct Results {
     /// The duration.
     #[schemars(range(min = 0.0))]
     pub duration_s: f64,
+    /// The seed of the random generators: of the loss, duplication and jitter of links of the backend `emu`, of served
+    /// documents, and of programs that read `PLAIT_SEED`. Null if it was not recorded.
+    #[serde(default)]
+    pub seed: Option<u32>,
+    /// The number of discarded repetitions.
+    #[serde(default)]
+    pub discarded: u32,
+    /// The maximum 99th percentile of lateness on any link in a valid repetition; null if it was not measured.
+    #[serde(default)]
+    pub lateness_p99_ms: Option<f64>,
     /// The requested number of repetitions of each variant.
     #[schemars(range(min = 1))]
     pub repetitions: u32,
@@ -51,7 +63,9 @@ pub struct Results {
     pub lateness_limit_ms: f64,
     /// The parameters and their values: text, numbers or booleans.
     pub parameters: IndexMap<String, Vec<Value>>,
-    /// The metrics, by name if there is one variant, else by `name[parameter=value,parameter=value]`.
+    /// The metrics, by name if there is one variant, else by `name[parameter=value,parameter=value]`; empty in a
+    /// summary.
+    #[serde(default)]
     pub metrics: IndexMap<String, MetricResult>,
     /// The variants.
     pub variants: Vec<VariantResult>,
@@ -67,13 +81,13 @@ pub struct MetricResult {
     pub summary: Summary,
     /// The unit; empty for dimensionless values.
     pub unit: String,
-    /// The published value.
-    pub paper: Option<f64>,
-    /// The expected range, if any.
+    /// The published value, and the comparison with it; null if nothing is published.
+    pub paper: Option<Comparison>,
+    /// The experiment's own bounds of the mean, if any.
     pub expect: Option<Expectation>,
 }
 
-/// The expected range of a mean, and whether the mean is in it.
+/// An experiment's own bounds of a mean, and whether the mean is within them.
 #[derive(Debug, Clone, Copy, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
     /// The minimum.
@@ -95,7 +109,8 @@ pub struct VariantResult {
     pub metrics: IndexMap<String, MetricResult>,
     /// The backend of each link: `emu`, `netem` or `none`.
     pub backends: IndexMap<String, String>,
-    /// Every repetition, including discarded ones.
+    /// Every repetition, including discarded ones; empty in a summary.
+    #[serde(default)]
     pub repetitions: Vec<Repetition>,
     /// The analysis of the first valid repetition, if it was kept.
     pub analysis: Option<Analysis>,
@@ -185,12 +200,16 @@ pub struct PlotFile {
     pub svg: String,
     /// The PNG file, relative to this document.
     pub png: String,
+    /// The published figure that it corresponds to, as PAPER/ITEM in experiments/paper-values.toml; null if none.
+    #[serde(default)]
+    pub figure: Option<String>,
 }
 
 /// The outcome of all repetitions.
 pub(super) struct CompletedRuns {
     pub(super) started: String,
     pub(super) duration_s: f64,
+    pub(super) seed: Seed,
     pub(super) wanted: u32,
     /// In the order of the experiment's variants.
     pub(super) variants: Vec<CompletedVariant>,
@@ -225,6 +244,10 @@ impl Results {
                 analysis,
             });
         }
+        let repetitions = || variants.iter().flat_map(|variant| &variant.repetitions);
+        let discarded = repetitions().filter(|repetition| !repetition.valid).count() as u32;
+        let links = repetitions().filter(|repetition| repetition.valid).flat_map(|run| run.links.values());
+        let lateness_p99_ms = links.filter_map(|link| link.lateness_p99_ms).reduce(f64::max);
         let mut used: Vec<&str> =
             variants.iter().flat_map(|variant| variant.backends.values().map(String::as_str)).collect();
         used.sort_unstable();
@@ -244,12 +267,52 @@ impl Results {
             versions: versions(experiment),
             started: ran.started,
             duration_s: ran.duration_s,
+            seed: Some(ran.seed.0),
+            discarded,
+            lateness_p99_ms,
             repetitions: ran.wanted,
             lateness_limit_ms: experiment.lateness_limit.as_secs_f64() * 1e3,
             parameters: experiment.parameters.iter().cloned().collect(),
             metrics: all_metrics(&variants),
             variants,
             plots: Vec::new(),
+        }
+    }
+}
+
+impl Results {
+    /// Reduces the document to what pages show: without the repetitions, and with metrics by variant only.
+    pub fn summarize(&mut self) {
+        self.metrics.clear();
+        for variant in &mut self.variants {
+            variant.repetitions.clear();
+            variant.analysis = None;
+        }
+    }
+
+    /// Takes texts, published values and bounds from a newer version of the experiment's file, and compares again. What
+    /// was measured stays.
+    pub fn compare_again(&mut self, experiment: &Experiment) {
+        self.title.clone_from(&experiment.title);
+        self.source.clone_from(&experiment.source);
+        self.description.clone_from(&experiment.description);
+        self.note.clone_from(&experiment.note);
+        for plot in &mut self.plots {
+            let newer = experiment.plots.iter().find(|newer| newer.title == plot.title);
+            plot.figure = newer.and_then(|newer| newer.figure.clone());
+        }
+        for variant in &mut self.variants {
+            let same = |other: &&Variant| {
+                let parameters = other.parameters.iter();
+                other.parameters.len() == variant.parameters.len()
+                    && parameters.clone().all(|(name, value)| variant.parameters.get(name) == Some(value))
+            };
+            let Some(newer) = experiment.variants.iter().find(same) else { continue };
+            for (name, metric) in &newer.metrics {
+                if let Some(measured) = variant.metrics.get_mut(name) {
+                    *measured = MetricResult::judged(measured.summary, metric);
+                }
+            }
         }
     }
 }
@@ -289,6 +352,11 @@ impl MetricResult {
         let valid = repetitions.iter().filter(|repetition| repetition.valid);
         let values: Vec<_> = valid.filter_map(|repetition| *repetition.metrics.get(name)?).collect();
         let summary = Summary::of(&values);
+        Self::judged(summary, metric)
+    }
+
+    /// Compares a summary with the metric's published value and with its own bounds.
+    fn judged(summary: Summary, metric: &Metric) -> Self {
         let Metric { at_least, at_most, .. } = *metric;
         let expect = (at_least.is_some() || at_most.is_some()).then(|| {
             let keeps = |mean: f64| {
@@ -296,7 +364,8 @@ impl MetricResult {
             };
             Expectation { at_least, at_most, met: summary.mean.is_some_and(keeps) }
         });
-        Self { summary, unit: metric.unit.clone(), paper: metric.paper, expect }
+        let paper = metric.paper.as_ref().map(|paper| paper.compare(summary.mean));
+        Self { summary, unit: metric.unit.clone(), paper, expect }
     }
 }
 
@@ -333,6 +402,10 @@ fn derive(variants: &[Variant], completed: &mut [CompletedVariant]) {
                         (Some(of), Some(to)) if to != 0.0 => Some(of / to),
                         _ => None,
                     },
+                    Measure::Gain { of, over } => match (operand(of), operand(over)) {
+                        (Some(of), Some(over)) if over != 0.0 => Some(100.0 * (of / over - 1.0)),
+                        _ => None,
+                    },
                     Measure::Sum(of) => of.iter().map(operand).sum(),
                     _ => None,
                 };
@@ -346,7 +419,7 @@ fn derive(variants: &[Variant], completed: &mut [CompletedVariant]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Form;
+    use crate::experiment::{Form, Verdict};
     use serde_json::json;
 
     const FILE: &str = r#"
@@ -365,7 +438,7 @@ host = "h"
 command = ["true"]
 [metrics.seconds]
 measure = "duration_s"
-paper = [{ when = { mode = "b" }, value = 3 }]
+paper = [{ when = { mode = "b" }, value = 3, factor = 1.5 }]
 expect = { when = { mode = "b" }, at_least = 2.5 }
 [metrics.of_a]
 measure = "ratio"
@@ -397,7 +470,7 @@ metrics = ["of_a", "of_a"]
         let variants = repetitions.into_iter().map(variant).collect();
         Results::of(
             &experiment,
-            CompletedRuns { started: String::new(), duration_s: 1.0, wanted: 2, variants },
+            CompletedRuns { started: String::new(), duration_s: 1.0, seed: Seed(7), wanted: 2, variants },
         )
     }
 
@@ -418,7 +491,8 @@ metrics = ["of_a", "of_a"]
         let results = results(vec![vec![repetition(1, Some(1.0)); 2], vec![repetition(1, Some(2.0)); 2]]);
         assert_eq!(results.metrics["seconds[mode=a]"].paper, None);
         assert_eq!(results.metrics["seconds[mode=a]"].expect, None);
-        assert_eq!(results.metrics["seconds[mode=b]"].paper, Some(3.0));
+        let paper = results.metrics["seconds[mode=b]"].paper.clone().expect("one");
+        assert_eq!((paper.value, paper.verdict), (Some(3.0), Some(Verdict::Reproduced)));
         let expect = results.metrics["seconds[mode=b]"].expect.expect("one");
         assert_eq!((expect.at_least, expect.met), (Some(2.5), false));
     }
@@ -435,6 +509,18 @@ metrics = ["of_a", "of_a"]
             ["mode=a: 1 of 2 repetitions are valid, 1 thrown away, the last of them because: too late"]
         );
         assert_eq!(results.metrics["seconds[mode=a]"].summary.n, 1, "what was thrown away is not averaged");
+    }
+
+    #[test]
+    fn a_newer_file_judges_what_an_older_one_measured() {
+        let mut results = results(vec![vec![repetition(1, Some(1.0)); 2], vec![repetition(1, Some(2.0)); 2]]);
+        results.summarize();
+        let newer = FILE.replace("factor = 1.5", "factor = 1.1").replace("at_least = 2.5", "at_least = 1.5");
+        results.compare_again(&Experiment::parse(&newer, "x.toml", &Form::default()).expect("an experiment"));
+        let seconds = &results.variants[1].metrics["seconds"];
+        assert_eq!(seconds.summary.mean, Some(2.0), "what was measured stays");
+        assert_eq!(seconds.paper.as_ref().and_then(|paper| paper.verdict), Some(Verdict::Differs));
+        assert!(seconds.expect.is_some_and(|expect| expect.met));
     }
 
     #[test]

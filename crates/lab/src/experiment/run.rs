@@ -16,6 +16,7 @@ use super::observations::Observations;
 use super::results::{Analysis, CompletedRuns, CompletedVariant, Repetition, Results};
 use crate::error::Error;
 use crate::lab::Lab;
+use crate::seed::Seed;
 use plait_linux::signal::StopSignal;
 
 /// The interval length of the time series in an analysis directory.
@@ -31,6 +32,8 @@ pub struct Options<'a> {
     /// The directory for results.json, the charts and the analysis of each variant's first valid repetition. It is
     /// created if it does not exist.
     pub directory: Option<&'a Path>,
+    /// The seed of all random generators: the same seed gives every repetition the same inputs again.
+    pub seed: Seed,
     /// Stops the run early: the lab is removed, and no results are written.
     pub stop: StopSignal,
 }
@@ -93,6 +96,7 @@ pub fn run(
     let ran = CompletedRuns {
         started: date(started),
         duration_s: start.elapsed().as_secs_f64(),
+        seed: options.seed,
         wanted,
         variants: runs.into_iter().map(|runs| runs.completed).collect(),
     };
@@ -129,7 +133,9 @@ impl<'a> VariantRuns<'a> {
     ) -> Result<Repetition, Error> {
         let (started, start) = (SystemTime::now(), Instant::now());
         let variant = self.variant;
-        let mut lab = Lab::up(&variant.topology, options.backend, options.stop.clone())?;
+        // Repetitions with the same number have the same inputs in all variants; one that replaces another has its own.
+        let seed = options.seed.derive(&format!("repetition {number}, attempt {}", self.discarded));
+        let mut lab = Lab::up(&variant.topology, options.backend, seed, options.stop.clone())?;
         self.completed.backends =
             lab.links().iter().map(|link| (link.name().to_owned(), link.backend().to_string())).collect();
         let Run { observations, merged, steps, links, events, mut invalid_because } =

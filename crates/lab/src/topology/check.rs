@@ -132,6 +132,7 @@ impl Check<'_> {
                 b_to_a: each_way.adjusted(&link.b_to_a.resolve(self.source)?),
                 medium,
                 mtu,
+                seed: None,
             };
             let number = u8::try_from(number).expect("at most 254 links");
             let addresses =

@@ -64,6 +64,9 @@ pub(crate) struct Args {
     /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
     mtu: u16,
+    /// Seed of loss, duplication and jitter with the backend emu, to repeat a run [default: random]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// A scheduled change, such as 16s:blackhole; may be repeated
     #[arg(long, value_name = "TIME:WHAT")]
     pub(super) at: Vec<Timed>,
@@ -95,7 +98,13 @@ impl Args {
             |to: &Option<Adjustment>| to.as_ref().map_or_else(|| each.clone(), |to| each.adjusted(to));
         let medium =
             self.half_duplex.map_or(Medium::FullDuplex, |per_frame| Medium::HalfDuplex { per_frame });
-        Ok(LinkSpec { a_to_b: adjusted(&self.a_to_b), b_to_a: adjusted(&self.b_to_a), medium, mtu: self.mtu })
+        Ok(LinkSpec {
+            a_to_b: adjusted(&self.a_to_b),
+            b_to_a: adjusted(&self.b_to_a),
+            medium,
+            mtu: self.mtu,
+            seed: self.seed,
+        })
     }
 }
 

@@ -339,7 +339,7 @@ proptest! {
         steps in prop::collection::vec((0_u64..3 * MS, any_step()), 1..200),
     ) {
         let reorder = [a_to_b.jitter.reorder, b_to_a.jitter.reorder];
-        let mut model: Model<(u32, u64)> = Model::new(&LinkSpec { a_to_b, b_to_a, medium, mtu: 1500 }, 1, 0);
+        let mut model: Model<(u32, u64)> = Model::new(&LinkSpec { a_to_b, b_to_a, medium, ..LinkSpec::default() }, 1, 0);
         let (mut now, mut out, mut last) = (0, [0; 2], [(0, 0); 2]);
         let mut number = 0;
         let end = (u64::MAX / 2, Step::Take);
