@@ -187,7 +187,8 @@ fn bytes_within(intervals: impl Iterator<Item = (Timestamp, u64)>, limits: &Rang
         let common = end.min(limits.end.0).saturating_sub(start.0.max(limits.start.0));
         bytes as f64 * common as f64 / length as f64
     };
-    intervals.map(within).sum()
+    // The sum of nothing is -0.
+    intervals.map(within).sum::<f64>() + 0.0
 }
 
 /// The rates, in megabits per second, of the whole seconds within `limits` in which something was carried.

@@ -106,9 +106,10 @@ fn summary(rows: &[Row]) -> (State, String) {
     reasons.dedup();
     let counts = State::ALL.into_iter().filter_map(|state| {
         let count = rows.iter().filter(|row| row.state == state).count();
-        (count > 0).then(|| format!("{count} of {} values {}", rows.len(), state.word()))
+        (count > 0).then(|| format!("{count} {}", state.word()))
     });
-    let mut why = counts.collect::<Vec<_>>().join(", ");
+    let values = if rows.len() == 1 { "1 value".to_owned() } else { format!("{} values", rows.len()) };
+    let mut why = format!("of {values}, {}", counts.collect::<Vec<_>>().join(", "));
     if let [reason, more @ ..] = &reasons[..] {
         let more = if more.is_empty() { "" } else { "; and other reasons" };
         why = format!("{why}: {reason}{more}");
@@ -187,16 +188,16 @@ fn criterion(comparison: &Comparison) -> String {
     }
 }
 
-/// A printed value with its sigma, or its bounds.
+/// A printed value with its sigma, or its bounds, in the digits that the paper prints.
 fn printed(value: &PrintedValue) -> String {
     let mut text = match (value.value, value.at_least, value.at_most) {
-        (Some(number), ..) => format_number(number),
-        (None, Some(least), Some(most)) => format!("{} to {}", format_number(least), format_number(most)),
-        (None, Some(least), None) => format!("at least {}", format_number(least)),
-        (None, None, most) => format!("at most {}", most.map_or(String::new(), format_number)),
+        (Some(number), ..) => number.to_string(),
+        (None, Some(least), Some(most)) => format!("{least} to {most}"),
+        (None, Some(least), None) => format!("at least {least}"),
+        (None, None, most) => format!("at most {}", most.unwrap_or(f64::INFINITY)),
     };
     if let Some(sigma) = value.sigma {
-        text += &format!(" \u{b1} {}", format_number(sigma));
+        text += &format!(" \u{b1} {sigma}");
     }
     match &value.derived {
         Some(how) => format!("{text} ({how})"),
