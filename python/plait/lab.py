@@ -83,11 +83,17 @@ DOWN_TIMEOUT_S = 60
 """How long removing a lab may take."""
 
 
-def up(topology: Source | None = None, *, text: str | None = None, backend: Backend | None = None) -> Lab:
+def up(
+    topology: Source | None = None,
+    *,
+    text: str | None = None,
+    backend: Backend | None = None,
+    seed: int | None = None,
+) -> Lab:
     """Build a lab: the hosts, links and services of a topology, all ready when this returns.
 
     The topology is a TOML file, a dictionary, or TOML as `text`. `backend` overrides the backend of all
-    links.
+    links; `seed` repeats the random inputs of a lab.
 
     The lab is removed by `down`, at the end of its `with` block, and when this program exits, however it
     exits.
@@ -96,7 +102,8 @@ def up(topology: Source | None = None, *, text: str | None = None, backend: Back
     backend that does not work on this machine.
     """
     file, given = _source(topology, text)
-    options = [] if backend is None else [f"--backend={backend}"]
+    settings = (("backend", backend), ("seed", seed))
+    options = [f"--{name}={value}" for name, value in settings if value is not None]
     words = command("lab", "up", "--foreground", "--json", *options, "--", file)
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the lab
     # A new session, so that Ctrl-C reaches only this program, which decides whether the lab ends.
@@ -278,13 +285,14 @@ def run(
     parameters: Mapping[str, Parameter | Iterable[Parameter]] | None = None,
     quick: bool = False,
     backend: Backend | None = None,
+    seed: int | None = None,
     output: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Results:
     """Run an experiment, like `plait lab run`.
 
     The experiment is a TOML file, a dictionary, or TOML as `text`. `repetitions` and `parameters` override
-    those of the experiment; `quick` selects its short form. results.json, plots and analyses are written to
+    those of the experiment; `quick` selects its short form; `seed` repeats the random inputs of a run. results.json, plots and analyses are written to
     the directory `output`, by default `out/NAME`. `progress` is called before each repetition.
 
     Invalid repetitions are reported in the results (`valid`, `invalid_because`). Raises `Error` if the
@@ -298,6 +306,8 @@ def run(
         options.append("--quick")
     if backend is not None:
         options.append(f"--backend={backend}")
+    if seed is not None:
+        options.append(f"--seed={seed}")
     if output is not None:
         options.append(f"--output={os.fspath(output)}")
     if progress is not None:

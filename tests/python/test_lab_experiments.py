@@ -42,8 +42,10 @@ def test_arguments_override_the_experiment(lab, tmp_path):
         repetitions=1,
         parameters={"delay": iter(["3ms"])},
         backend="emu",
+        seed=3,
         output=tmp_path,
     )
+    assert results.seed == 3
     assert results.repetitions == 1 and results.parameters == {"delay": ["3ms"]}
     assert set(results.metrics) == {"took_s[delay=3ms]"}
     with pytest.raises(lab.Error, match="speed"):

@@ -8,11 +8,11 @@ use plait_lab::papers::{Item, Paper, Papers, PrintedValue};
 use super::Found;
 use crate::lab::number::format_number;
 
-/// The state of a value, or of a table or figure.
+/// The state of a value, or of a table or figure, which is the last in this order that one of its values has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    Reproduced,
     NotComparable,
+    Reproduced,
     NotDone,
     Differs,
 }
@@ -81,7 +81,7 @@ pub(super) fn runs_of<'a>(experiment: &str, all: &'a [Found]) -> impl Iterator<I
     all.iter().filter(move |found| found.results.experiment == experiment)
 }
 
-/// The state of an item that shows the values of others: the worst of theirs.
+/// The state of an item that shows the values of others.
 fn shown(shows: &[String], papers: &Papers, all: &[Found]) -> (State, String) {
     let others = shows.iter().filter_map(|name| {
         // An item that shows others in turn could lead back here.
@@ -95,7 +95,7 @@ fn shown(shows: &[String], papers: &Papers, all: &[Found]) -> (State, String) {
     (state, format!("shows the values of {}", names.join(" and ")))
 }
 
-/// The worst state of the values, and how many have which.
+/// The state that follows from the values', and how many have which.
 fn summary(rows: &[Row]) -> (State, String) {
     let state = rows.iter().map(|row| row.state).max().unwrap_or(State::NotDone);
     let mut reasons: Vec<&str> = rows
@@ -106,7 +106,8 @@ fn summary(rows: &[Row]) -> (State, String) {
     reasons.dedup();
     let counts = State::ALL.into_iter().filter_map(|state| {
         let count = rows.iter().filter(|row| row.state == state).count();
-        (count > 0).then(|| format!("{count} {}", state.word()))
+        let word = if (state, count > 1) == (State::Differs, true) { "differ" } else { state.word() };
+        (count > 0).then(|| format!("{count} {word}"))
     });
     let values = if rows.len() == 1 { "1 value".to_owned() } else { format!("{} values", rows.len()) };
     let mut why = format!("of {values}, {}", counts.collect::<Vec<_>>().join(", "));
