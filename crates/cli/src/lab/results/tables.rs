@@ -7,7 +7,10 @@ use plait_lab::experiment::{MetricResult, Results, VariantResult};
 use super::assessment::{labelled, ours};
 use crate::lab::number::{format_limits, format_number};
 
-/// A row for each metric, or, of several variants, a row for each variant.
+/// A table of more columns than this is wider than a page.
+const MAX_COLUMNS: usize = 10;
+
+/// A row for each metric, or, of several variants, a row for each variant, if these have few metrics.
 pub(super) fn table(results: &Results) -> String {
     match &results.variants[..] {
         [variant] if variant.parameters.is_empty() => by_metric(variant),
@@ -48,6 +51,9 @@ fn by_variant(results: &Results, variants: &[VariantResult]) -> String {
             metrics.push((name, measured));
         }
     }
+    if metrics.len() > MAX_COLUMNS.max(variants.len()) {
+        return of_variants(&metrics, variants);
+    }
     let headings = results.parameters.keys().map(|name| words(name));
     let headings = headings.chain(metrics.iter().map(|(name, measured)| named(name, &measured.unit)));
     let columns = results.parameters.len();
@@ -63,6 +69,24 @@ fn by_variant(results: &Results, variants: &[VariantResult]) -> String {
         rows.push(format!("| {} | {n} |", values.chain(cells).collect::<Vec<_>>().join(" | ")));
     }
     rows.join("\n") + "\n"
+}
+
+/// A row for each metric, and a column for each variant.
+fn of_variants(metrics: &[(&String, &MetricResult)], variants: &[VariantResult]) -> String {
+    let names: Vec<_> = variants.iter().map(|variant| variant.name.as_str()).collect();
+    let mut table = format!("| metric | {} |\n|---|{}\n", names.join(" | "), "---:|".repeat(variants.len()));
+    for (name, measured) in metrics {
+        let cells = variants.iter().map(|variant| variant.metrics.get(*name).map_or(String::new(), cell));
+        let _ = writeln!(
+            table,
+            "| {} | {} |",
+            named(name, &measured.unit),
+            cells.collect::<Vec<_>>().join(" | ")
+        );
+    }
+    let n =
+        variants.iter().flat_map(|variant| variant.metrics.values()).map(|measured| measured.summary.n).max();
+    table + &format!("\nn = {}.\n", n.unwrap_or_default())
 }
 
 fn cell(measured: &MetricResult) -> String {
