@@ -148,7 +148,7 @@ fn named(name: &str, unit: &str) -> String {
 
 /// A name of the file in words; its last one is dropped where it is the unit, which stands beside it.
 fn words(name: &str) -> String {
-    let units = ["_mbps", "_ms", "_s", "_ns", "_us", "_gb_per_s", "_percent"];
+    let units = ["_gb_per_s", "_mbps", "_percent", "_ms", "_ns", "_us", "_s"];
     let name = units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
     name.replace('_', " ")
 }
