@@ -1,7 +1,14 @@
 //! Published values, and the comparison of a measured mean with them.
 
+use std::ops::RangeInclusive;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::statistics::Summary;
+
+/// Why a mean in the right range is no verdict.
+const SCATTERS: &str = "the repetitions scatter by more than the range that counts as reproduced";
 
 /// A value that a publication prints, and the criterion by which a measured mean reproduces it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -61,9 +68,10 @@ pub struct Comparison {
     pub at_most: Option<f64>,
     /// The factor by which the mean may differ; null if sigma or the bounds decide.
     pub factor: Option<f64>,
-    /// The verdict; null without a mean.
+    /// The verdict; null without a mean, or if the mean is near enough but its repetitions scatter by more than the range
+    /// that counts as reproduced (twice their standard deviation is more than its width).
     pub verdict: Option<Verdict>,
-    /// Why the mean differs, or cannot be compared. Null if it is reproduced, or differs for a cause that was not tested.
+    /// Why the mean differs, cannot be compared, or is no verdict. Null if it is reproduced, or differs for a cause that was not tested.
     pub because: Option<String>,
     /// How the cause of a difference was tested.
     pub tested_by: Option<String>,
@@ -94,11 +102,14 @@ impl PaperValue {
     }
 
     /// Compares a mean with the value.
-    pub(super) fn compare(&self, mean: Option<f64>) -> Comparison {
-        let verdict = mean.map(|mean| match () {
-            () if self.not_comparable.is_some() => Verdict::NotComparable,
-            () if self.holds(mean) => Verdict::Reproduced,
-            () => Verdict::Differs,
+    pub(super) fn compare(&self, summary: &Summary) -> Comparison {
+        let range = self.range();
+        let scatters = summary.stddev.is_some_and(|stddev| 2.0 * stddev > range.end() - range.start());
+        let verdict = summary.mean.and_then(|mean| match range.contains(&mean) {
+            _ if self.not_comparable.is_some() => Some(Verdict::NotComparable),
+            true if scatters => None,
+            true => Some(Verdict::Reproduced),
+            false => Some(Verdict::Differs),
         });
         let (because, tested_by) = match verdict {
             Some(Verdict::NotComparable) => (self.not_comparable.clone(), None),
@@ -106,6 +117,7 @@ impl PaperValue {
                 let cause = self.differs.clone();
                 cause.map_or((None, None), |cause| (Some(cause.because), Some(cause.tested_by)))
             }
+            None if summary.mean.is_some() => (Some(SCATTERS.to_owned()), None),
             Some(Verdict::Reproduced) | None => (None, None),
         };
         Comparison {
@@ -121,20 +133,20 @@ impl PaperValue {
         }
     }
 
-    fn holds(&self, mean: f64) -> bool {
-        let (least, most) = match (self.value, self.factor, self.sigma) {
+    /// The means that reproduce the value.
+    fn range(&self) -> RangeInclusive<f64> {
+        match (self.value, self.factor, self.sigma) {
             (Some(value), Some(factor), _) => {
                 let ends = [value / factor, value * factor];
-                (ends[0].min(ends[1]), ends[0].max(ends[1]))
+                ends[0].min(ends[1])..=ends[0].max(ends[1])
             }
-            (Some(value), None, Some(sigma)) => (value - sigma, value + sigma),
+            (Some(value), None, Some(sigma)) => value - sigma..=value + sigma,
             (_, factor, _) => {
                 let factor = factor.unwrap_or(1.0);
                 let least = self.at_least.map_or(f64::NEG_INFINITY, |least| least / factor);
-                (least, self.at_most.map_or(f64::INFINITY, |most| most * factor))
+                least..=self.at_most.map_or(f64::INFINITY, |most| most * factor)
             }
-        };
-        (least..=most).contains(&mean)
+        }
     }
 }
 
@@ -144,7 +156,17 @@ mod tests {
 
     fn verdict(paper: &PaperValue, mean: f64) -> Verdict {
         paper.check().expect("a complete value");
-        paper.compare(Some(mean)).verdict.expect("a verdict for a mean")
+        paper.compare(&Summary::of(&[mean])).verdict.expect("a verdict for a mean")
+    }
+
+    #[test]
+    fn repetitions_that_scatter_are_no_verdict() {
+        let paper = PaperValue { value: Some(75.0), factor: Some(1.1), ..PaperValue::default() };
+        let compared = paper.compare(&Summary::of(&[54.9, 93.5]));
+        assert_eq!(compared.verdict, None);
+        assert_eq!(compared.because.as_deref(), Some(SCATTERS));
+        assert_eq!(paper.compare(&Summary::of(&[74.0, 75.0])).verdict, Some(Verdict::Reproduced));
+        assert_eq!(paper.compare(&Summary::of(&[10.0, 90.0])).verdict, Some(Verdict::Differs));
     }
 
     #[test]
@@ -181,7 +203,7 @@ mod tests {
     fn what_cannot_be_compared_is_never_reproduced() {
         let why = Some("other processors".to_owned());
         let paper = PaperValue { value: Some(1.0), not_comparable: why.clone(), ..PaperValue::default() };
-        let compared = paper.compare(Some(1.0));
+        let compared = paper.compare(&Summary::of(&[1.0]));
         assert_eq!((compared.verdict, compared.because), (Some(Verdict::NotComparable), why));
     }
 
@@ -190,9 +212,9 @@ mod tests {
         let cause = Cause { because: "x".into(), tested_by: "y".into() };
         let paper =
             PaperValue { value: Some(1.0), factor: Some(1.1), differs: Some(cause), ..PaperValue::default() };
-        assert_eq!(paper.compare(Some(2.0)).because.as_deref(), Some("x"));
-        assert_eq!(paper.compare(Some(1.0)).because, None);
-        assert_eq!(paper.compare(None).verdict, None);
+        assert_eq!(paper.compare(&Summary::of(&[2.0])).because.as_deref(), Some("x"));
+        assert_eq!(paper.compare(&Summary::of(&[1.0])).because, None);
+        assert_eq!(paper.compare(&Summary::of(&[])).verdict, None);
     }
 
     #[test]

@@ -364,7 +364,7 @@ impl MetricResult {
             };
             Expectation { at_least, at_most, met: summary.mean.is_some_and(keeps) }
         });
-        let paper = metric.paper.as_ref().map(|paper| paper.compare(summary.mean));
+        let paper = metric.paper.as_ref().map(|paper| paper.compare(&summary));
         Self { summary, unit: metric.unit.clone(), paper, expect }
     }
 }

@@ -164,7 +164,10 @@ fn rows_of(entry: &str, value: &PrintedValue, item: &Item, found: &[&Found]) -> 
 fn verdict(comparison: &Comparison) -> (State, String) {
     let because = || comparison.because.clone().unwrap_or_default();
     match comparison.verdict {
-        None => (State::NotDone, "what it measures did not occur".to_owned()),
+        None => {
+            let why = comparison.because.as_deref().unwrap_or("what it measures did not occur");
+            (State::NotDone, why.to_owned())
+        }
         Some(Verdict::NotComparable) => (State::NotComparable, because()),
         Some(Verdict::Reproduced) => (State::Reproduced, criterion(comparison)),
         Some(Verdict::Differs) => {
