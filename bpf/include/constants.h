@@ -5,7 +5,7 @@
 
 #include <asm/socket.h> /* SOL_SOCKET, SO_* */
 #include <linux/in.h>	/* IPPROTO_* */
-#include <linux/tcp.h>	/* TCP_CONGESTION, TCP_SAVE_SYN */
+#include <linux/tcp.h>	/* TCP_CONGESTION, TCP_SAVE_SYN, TCP_CA_* */
 
 /* socket(2) */
 #define AF_INET 2

@@ -39,6 +39,7 @@ struct proto {
 struct sock_common {
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
+	unsigned long skc_flags;
 	__be32 skc_daddr;
 	__be32 skc_rcv_saddr;
 	__be16 skc_dport;
@@ -49,9 +50,22 @@ struct sock_common {
 	struct in6_addr___kernel skc_v6_rcv_saddr;
 };
 
+struct socket {
+	unsigned long flags;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct socket *sk_socket;
 	__u32 sk_mark;
+	int sk_wmem_queued;
+	__u32 sk_pacing_status;
+	unsigned long sk_pacing_rate;
+	unsigned long sk_max_pacing_rate;
+};
+
+enum sock_flags {
+	SOCK_KEEPOPEN = 1,
 };
 
 struct list_head {
@@ -64,7 +78,16 @@ struct inet_connection_sock {
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	void *icsk_ulp_data;
 	__u8 icsk_ca_state : 5;
+	__u8 icsk_retransmits;
 	__u64 icsk_ca_priv[13];
+};
+
+struct minmax_sample {
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
 };
 
 struct tcp_sock {
@@ -85,6 +108,12 @@ struct tcp_sock {
 	__u32 prior_ssthresh;
 	__u32 max_packets_out;
 	__u32 mss_cache;
+	__u32 packets_out;
+	__u32 rate_delivered;
+	__u32 rate_interval_us;
+	__u32 notsent_lowat;
+	struct minmax rtt_min;
+	__u64 tcp_mstamp;
 	__u32 segs_out;
 	__u32 segs_in;
 };
@@ -104,8 +133,16 @@ struct mptcp_sock {
 	__u64 remote_key;
 	__u64 bytes_sent;
 	__u64 bytes_received;
+	__u64 write_seq;
+	__u64 snd_una;
+	__u64 wnd_end;
 	__u32 token;
 	struct sock *first;
+};
+
+/* The state of the kernel's cubic. */
+struct bictcp {
+	__u32 curr_rtt;
 };
 
 struct seq_file;
@@ -121,12 +158,24 @@ struct bpf_iter__tcp {
 
 #pragma clang attribute pop
 
+struct ack_sample {
+	__u32 pkts_acked;
+};
+
+enum tcp_ca_event {
+	CA_EVENT_TX_START,
+};
+
 /* Not relocated: the loader matches the members of a struct_ops by name. */
 struct tcp_congestion_ops {
 	__u32 (*ssthresh)(struct sock *sk);
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	void (*set_state)(struct sock *sk, __u8 new_state);
+	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
+	void (*in_ack_event)(struct sock *sk, __u32 flags);
+	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
+	void (*init)(struct sock *sk);
 	__u32 flags;
 	char name[16];
 };

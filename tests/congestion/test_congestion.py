@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import pathlib
 import random
 import signal
 import subprocess
@@ -15,17 +12,13 @@ import threading
 import time
 
 import pytest
-from gateways import cgroup_mount
 from hosts import PLAIT, tool, wait_for
+from kernel_algorithms import PINS, RECORDS, SETTING, available, enter, group, none_loaded, setting
 from package import PYTHON, examples, install
 from streams import receive_exactly
 from transfers import connect
 
 ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
-AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-SETTING = "net.ipv4.tcp_congestion_control"
-PINS = pathlib.Path("/run/plait/bpf/congestion")
-RECORDS = pathlib.Path("/run/plait/congestion")
 
 
 def cc(*words, host=None, check=True) -> dict | subprocess.CompletedProcess:
@@ -38,30 +31,12 @@ def cc(*words, host=None, check=True) -> dict | subprocess.CompletedProcess:
     return json.loads(done.stdout)
 
 
-def available() -> set[str]:
-    names = AVAILABLE.read_text().split()
-    return {name.removeprefix("plait_") for name in names if name.startswith("plait_")}
-
-
-def setting(host) -> str:
-    return host.run("sysctl", "-n", SETTING, text=True).stdout.strip()
-
-
 @pytest.fixture
 def net(pair):
     """A pair of hosts, while no other test uses the kernel's algorithms and none of plait's is loaded."""
-    features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
-    feature = next(each for each in features if each["name"] == "congestion control by BPF (struct_ops)")
-    if not feature["present"]:
-        pytest.skip(feature["detail"])
-    # The shared file also serves as the lock: a separate lock file would remain afterwards.
-    with AVAILABLE.open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        cc("unload", "--all")
+    with none_loaded("congestion control by BPF (struct_ops)"):
         yield pair
         pair.client.stop_programs()
-        cc("unload", "--all")
-        assert not PINS.exists() and not RECORDS.exists() and not available()
 
 
 class Connected:
@@ -138,25 +113,6 @@ def test_disable_restores_the_previous_setting_of_a_namespace(net):
     assert setting(net.client) == "reno"
     done = cc("disable", host=net.client, check=False)
     assert done.returncode == 1 and "uses no algorithm" in done.stderr
-
-
-@contextlib.contextmanager
-def group(name: str):
-    """Create a control group for this test."""
-    root = pathlib.Path(cgroup_mount())
-    directory = root / f"plait-test-{os.getpid()}-{name}"
-    lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
-    before = next(line[3:] for line in lines if line.startswith("0::"))
-    directory.mkdir()
-    try:
-        yield directory
-    finally:
-        enter(root / before.lstrip("/"))
-        directory.rmdir()
-
-
-def enter(directory: pathlib.Path):
-    (directory / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def test_control_group_uses_algorithm_for_outgoing_and_accepted_connections(net):

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::bail;
-use plait_congestion::Registry;
+use plait_congestion::{Algorithm, Registry};
 use plait_emulator::Backend;
 use plait_linux::probe::{self, Feature};
 use plait_linux::{cgroup, clean_run_directory, pm, run_directory};
@@ -89,6 +89,13 @@ fn features() -> Vec<Feature> {
         "plait cc: each subflow is controlled independently",
         "a kernel of version 6.4 or later with MPTCP, BTF and the BPF JIT compiler; root",
     ));
+    features.push(tried(
+        "schedulers by BPF (struct_ops)",
+        plait_scheduler::probe(),
+        "the program of ecf was loaded and removed",
+        "plait sched: the kernel hands data to every idle subflow, however slow",
+        "the same, and CONFIG_TCP_CONG_CUBIC=y",
+    ));
     features
 }
 
@@ -132,7 +139,7 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
                 Err(error) => gather("namespace", Err(error.into())),
             }
             gather("policy", plait_policy::engine::clean_leftovers().map(paths).map_err(Into::into));
-            let congestion = Registry::find().and_then(|registry| registry.clean_leftovers());
+            let congestion = Registry::<Algorithm>::find().and_then(|registry| registry.clean_leftovers());
             gather("congestion control", congestion.map(paths).map_err(Into::into));
             gather("rule", plait_gateway::kmod::clean_leftovers().map_err(Into::into));
             gather("file", clean_run_directory().map(paths).map_err(Into::into));

@@ -15,6 +15,7 @@ mod escape;
 mod gateway;
 mod help;
 mod identity;
+mod kernel_algorithms;
 mod kmod;
 mod lab;
 mod metrics;
@@ -22,6 +23,7 @@ mod paths;
 mod peers;
 mod policy;
 mod report;
+mod sched;
 mod status;
 mod stderr;
 mod stdout;
@@ -92,6 +94,9 @@ enum Command {
     /// Use coupled congestion control for MPTCP subflows
     #[command(subcommand)]
     Cc(cc::Args),
+    /// Choose which subflows of MPTCP connections carry data
+    #[command(subcommand)]
+    Sched(sched::Args),
     /// Emulate links and topologies, and run experiments, in network namespaces
     #[command(subcommand)]
     Lab(lab::Args),
@@ -153,6 +158,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Report(args) => report::run(args),
         Command::Audit(args) => audit::run(args),
         Command::Cc(args) => cc::run(args),
+        Command::Sched(args) => sched::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Codec(args) => codec::run(args),
         Command::Run(_) | Command::Capture(_) | Command::Lab(_) | Command::Policy(_) => {

@@ -13,10 +13,22 @@
 
 const volatile char algorithm[PLAIT_ALGORITHM_NAME_LENGTH];
 
+/* The scheduler that the subflow used so far may have closed it, and would not open it any more. */
+static __always_inline void open_subflow(struct bpf_sock_ops *ctx)
+{
+	__u32 rate = 0, unlimited = ~0u, none = 0;
+
+	if (bpf_getsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate)) || rate)
+		return;
+	bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &unlimited, sizeof(unlimited));
+	bpf_setsockopt(ctx, SOL_TCP, TCP_NOTSENT_LOWAT, &none, sizeof(none));
+}
+
 static __always_inline void set_algorithm(struct bpf_sock_ops *ctx)
 {
 	char name[PLAIT_ALGORITHM_NAME_LENGTH];
 
+	open_subflow(ctx);
 	for (int i = 0; i < PLAIT_ALGORITHM_NAME_LENGTH; i++)
 		name[i] = algorithm[i];
 	/* Fails if the algorithm is no longer loaded; the socket then keeps the one it has. */

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * A subflow and its siblings, as an algorithm sees them.
- *
- * The siblings' values are read without their locks, as the kernel itself does: each may be from another
- * moment, and a sibling that is being removed may be read once more. No value is trusted: a window of 0
- * excludes a sibling, and numbers are limited so that no calculation overflows.
+ * A subflow and its siblings, as an algorithm sees them. A window of 0 excludes a sibling, and numbers are limited
+ * so that no calculation overflows.
  */
 #ifndef PLAIT_CONGESTION_CONNECTION_H
 #define PLAIT_CONGESTION_CONNECTION_H
@@ -12,9 +9,9 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
-#include "kernel.h"
 #include "intf.h"
 #include "subflow_state.h"
+#include "subflows.h"
 
 /* Segments; larger windows count as this. */
 #define MAX_WINDOW (1u << 23)
@@ -26,10 +23,6 @@ struct connection {
 	struct plait_path paths[PLAIT_MAX_SUBFLOWS];
 	__u32 path_count;
 };
-
-extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
-
-#define AS(type, address) ((type *)bpf_rdonly_cast((const void *)(address), bpf_core_type_id_kernel(type)))
 
 static __always_inline struct subflow_state *state_of(struct sock *sk)
 {
@@ -83,34 +76,24 @@ static __always_inline void add_sibling(struct connection *connection, struct tc
  */
 static __always_inline void collect_paths(struct sock *sk, struct connection *connection)
 {
-	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
+	const void *algorithm = ((struct inet_connection_sock *)sk)->icsk_ca_ops;
+	struct mptcp_subflow_context *subflow = subflow_of(sk);
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	const void *algorithm = icsk->icsk_ca_ops;
-	struct mptcp_subflow_context *subflow;
-	struct list_head *entry;
-	void *head;
+	void *head, *entry;
 
 	connection->path_count = 0;
 	add_path(connection, tcp->snd_cwnd ?: 1, tcp->srtt_us,
 		 transmitted(tcp->bytes_acked, state_of(sk)->last_loss, state_of(sk)->previous_loss));
-	if (!tcp->is_mptcp || !tcp->srtt_us || !icsk->icsk_ulp_data)
+	if (!tcp->srtt_us || !subflow || !subflow->conn)
 		return;
-	subflow = AS(struct mptcp_subflow_context, icsk->icsk_ulp_data);
-	if (!subflow->conn)
-		return;
-	head = (void *)subflow->conn + bpf_core_field_offset(struct mptcp_sock, conn_list);
-	entry = AS(struct list_head, head)->next;
-	for (int i = 0; i < PLAIT_MAX_SUBFLOWS; i++) {
-		struct mptcp_subflow_context *sibling;
-		void *address;
+	head = subflows_of(subflow->conn);
+	entry = next_subflow(head, head);
+	for (int i = 0; i < PLAIT_MAX_SUBFLOWS && entry; i++) {
+		struct mptcp_subflow_context *sibling = subflow_at(entry);
 
-		if (!entry || (void *)entry == head)
-			break;
-		address = (void *)entry - bpf_core_field_offset(struct mptcp_subflow_context, node);
-		sibling = AS(struct mptcp_subflow_context, address);
 		if (sibling->tcp_sock && (void *)sibling->tcp_sock != (void *)sk)
 			add_sibling(connection, AS(struct tcp_sock, sibling->tcp_sock), algorithm);
-		entry = AS(struct list_head, entry)->next;
+		entry = next_subflow(head, entry);
 	}
 }
 

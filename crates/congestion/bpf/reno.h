@@ -9,11 +9,10 @@
 
 #include "connection.h"
 #include "fixed.h"
+#include "repair.h"
 #include "step.h"
 #include <bpf/bpf_tracing.h>
 
-/* enum tcp_ca_state: from this state on, the sender is responding to a loss or a congestion mark. */
-#define TCP_CA_CWR 2
 /* Every network namespace may select it, without privileges. */
 #define TCP_CONG_NON_RESTRICTED 1
 
@@ -56,12 +55,6 @@ static __always_inline void apply_increase(struct sock *sk, const struct connect
 	tcp->snd_cwnd = window < tcp->snd_cwnd_clamp ? window : tcp->snd_cwnd_clamp;
 }
 
-/*
- * The kernel has been observed to skip a program occasionally, when several connections of a host lose
- * packets at the same moment, and to use whatever is in the place of its result: a threshold or a window of a
- * billion segments. So implausible values are detected and repaired here.
- */
-
 /* The largest plausible window: only these programs increase it, and undoing a loss restores an earlier one.
  */
 static __always_inline __u32 max_plausible_window(struct sock *sk)
@@ -71,35 +64,12 @@ static __always_inline __u32 max_plausible_window(struct sock *sk)
 	return state->window > state->window_at_loss ? state->window : state->window_at_loss;
 }
 
-static __always_inline void repair_window(struct sock *sk)
-{
-	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	__u32 max = max_plausible_window(sk);
-
-	/* Twice as large: small deviations are legitimate. */
-	if (max && tcp->snd_cwnd / 2 > max)
-		tcp->snd_cwnd = max;
-}
-
-/* Called before the threshold set after a loss is used, and after it was. */
 static __always_inline void repair_threshold(struct sock *sk, __u8 state)
 {
-	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
-	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	__u32 before = tcp->prior_cwnd, max = max_plausible_window(sk);
+	__u32 before = window_to_repair(sk, state, max_plausible_window(sk));
 
-	repair_window(sk);
-	if (state < TCP_CA_CWR && BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < TCP_CA_CWR)
-		return;
-	if (max && before / 2 > max)
-		before = max;
-	if (before < 2)
-		before = 2;
-	/* Undoing a loss restores the earlier threshold. */
-	if (state < TCP_CA_CWR && tcp->snd_ssthresh == tcp->prior_ssthresh)
-		return;
-	if (!tcp->snd_ssthresh || tcp->snd_ssthresh > before)
-		tcp->snd_ssthresh = reno_ssthresh(before);
+	if (before)
+		((struct tcp_sock *)sk)->snd_ssthresh = reno_ssthresh(before);
 }
 
 static __always_inline void grow_window(struct sock *sk, __u32 acked)
@@ -125,7 +95,7 @@ static __always_inline void grow_window(struct sock *sk, __u32 acked)
 
 static __always_inline void on_acknowledgment(struct sock *sk, __u32 acked)
 {
-	repair_window(sk);
+	repair_window(sk, max_plausible_window(sk));
 	grow_window(sk, acked);
 	state_of(sk)->window = ((struct tcp_sock *)sk)->snd_cwnd;
 }
@@ -137,7 +107,7 @@ static __always_inline __u32 on_loss(struct sock *sk)
 	struct connection connection;
 	__u32 threshold;
 
-	repair_window(sk);
+	repair_window(sk, max_plausible_window(sk));
 	state->window_at_loss = tcp->snd_cwnd;
 	collect_paths(sk, &connection);
 	threshold = connection.path_count < 2 ? tcp_reno_ssthresh(sk) : window_after_loss(&connection);

@@ -3,7 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use libbpf_rs::Object;
 use serde::{Serialize, Serializer};
+
+use crate::kernel_algorithm::{KernelAlgorithm, PREFIX};
+use crate::{Error, object};
 
 /// A coupled congestion control algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,8 +76,7 @@ impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(text: &str) -> Result<Algorithm, UnknownAlgorithm> {
-        let named = |algorithm: &Algorithm| [algorithm.name(), algorithm.kernel_name()].contains(&text);
-        Algorithm::ALL.into_iter().find(named).ok_or_else(|| UnknownAlgorithm(text.into()))
+        Algorithm::named(text).ok_or_else(|| UnknownAlgorithm(text.into()))
     }
 }
 
@@ -83,8 +86,26 @@ impl Serialize for Algorithm {
     }
 }
 
-/// The prefix of kernel names.
-pub(crate) const PREFIX: &str = "plait_";
+impl KernelAlgorithm for Algorithm {
+    const ALL: &'static [Algorithm] = &Algorithm::ALL;
+    const KIND: &'static str = "algorithm";
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+
+    fn kernel_name(self) -> &'static str {
+        self.kernel_name()
+    }
+
+    fn description(self) -> &'static str {
+        self.description()
+    }
+
+    fn load(self) -> Result<Object, Error> {
+        object::load(object::program_of(self), &["steps"], &["calculate"])
+    }
+}
 
 #[cfg(test)]
 mod tests {

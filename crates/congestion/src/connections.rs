@@ -67,8 +67,8 @@ pub fn connections() -> Result<Vec<Connection>, Error> {
 }
 
 /// The number of sockets in the calling thread's network namespace that use an algorithm.
-pub(crate) fn sockets_of(algorithm: Algorithm) -> Result<usize, Error> {
-    let uses = |record: &&plait_cc_socket| name_of(record) == algorithm.kernel_name();
+pub(crate) fn sockets_of(kernel_name: &str) -> Result<usize, Error> {
+    let uses = |record: &&plait_cc_socket| name_of(record) == kernel_name;
     Ok(records()?.iter().filter(uses).count())
 }
 

@@ -4,7 +4,8 @@
 //! subflows of the connection into account. They are BPF programs (`struct_ops`), which the kernel runs like its own
 //! algorithms.
 //!
-//! [`Registry`] loads them into the kernel and enables them for network namespaces and control groups. [`connections`]
+//! [`Registry`] loads them into the kernel and enables them for network namespaces and control groups, as well as other
+//! [algorithms](KernelAlgorithm) that are BPF programs. [`connections`]
 //! lists their state for the existing connections. [`Algorithm::increase`] implements the equations of the papers in
 //! floating point, independently of the programs; the tests compare both, and simulate the equations over shared links.
 
@@ -16,6 +17,7 @@ mod bindings;
 mod cgroups;
 mod connections;
 mod error;
+mod kernel_algorithm;
 mod model;
 mod namespaces;
 mod object;
@@ -34,6 +36,7 @@ mod tests;
 pub use algorithm::Algorithm;
 pub use connections::{Connection, Subflow, connections};
 pub use error::Error;
+pub use kernel_algorithm::KernelAlgorithm;
 pub use model::Path;
-pub use object::probe;
+pub use object::{open, probe};
 pub use registry::{Registry, Unloaded, Use};

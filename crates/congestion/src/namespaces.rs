@@ -7,49 +7,56 @@ use std::path::{Path, PathBuf};
 
 use plait_linux::netns::NetNs;
 
-use crate::algorithm::PREFIX;
-use crate::{Algorithm, Error};
+use crate::Error;
+use crate::kernel_algorithm::{KernelAlgorithm, PREFIX};
 
 /// Enables an algorithm for the sockets created in a namespace from now on.
-pub(crate) fn enable(saved_settings: &Path, namespace: &NetNs, algorithm: Algorithm) -> Result<(), Error> {
+pub(crate) fn enable(saved_settings: &Path, namespace: &NetNs, kernel_name: &str) -> Result<(), Error> {
     let saved = saved_setting(saved_settings, namespace)?;
     inside(namespace, || {
         let before = setting()?;
         if !before.starts_with(PREFIX) {
             fs::write(&saved, &before).map_err(Error::file("write", &saved))?;
         }
-        set(algorithm.kernel_name())
+        set(kernel_name)
     })
 }
 
 /// Restores the previous sysctl of a namespace. Returns the algorithm that was enabled, if any.
-pub(crate) fn disable(saved_settings: &Path, namespace: &NetNs) -> Result<Option<Algorithm>, Error> {
+pub(crate) fn disable<A: KernelAlgorithm>(
+    saved_settings: &Path,
+    namespace: &NetNs,
+) -> Result<Option<A>, Error> {
     let saved = saved_setting(saved_settings, namespace)?;
-    let disabled = inside(namespace, || {
-        let Ok(used) = setting()?.parse::<Algorithm>() else { return Ok(None) };
+    let (disabled, is_saved_for_another) = inside(namespace, || {
+        let current = setting()?;
+        let Some(used) = A::named(&current) else { return Ok((None, current.starts_with(PREFIX))) };
         // Nothing was saved if the namespace inherited the algorithm when it was created.
         let before = fs::read_to_string(&saved).unwrap_or_else(|_| FALLBACK.into());
         if set(before.trim()).is_err() {
             // The previous algorithm is no longer available; the fallback always is.
             set(FALLBACK)?;
         }
-        Ok(Some(used))
+        Ok((Some(used), false))
     })?;
+    if is_saved_for_another {
+        return Ok(None);
+    }
     match fs::remove_file(&saved) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file("remove", &saved)(error)),
         _ => Ok(disabled),
     }
 }
 
-/// The algorithm enabled for new sockets of a namespace, if it is one of plait's.
-pub(crate) fn enabled(namespace: &NetNs) -> Result<Option<Algorithm>, Error> {
-    inside(namespace, || Ok(setting()?.parse().ok()))
+/// The algorithm enabled for new sockets of a namespace, if it is of this kind.
+pub(crate) fn enabled<A: KernelAlgorithm>(namespace: &NetNs) -> Result<Option<A>, Error> {
+    inside(namespace, || Ok(A::named(&setting()?)))
 }
 
 /// Whether the algorithm is registered in the kernel, by plait or another program.
-pub(crate) fn is_available(algorithm: Algorithm) -> Result<bool, Error> {
+pub(crate) fn is_available(kernel_name: &str) -> Result<bool, Error> {
     let names = fs::read_to_string(AVAILABLE).map_err(Error::file("read", AVAILABLE))?;
-    Ok(names.split_whitespace().any(|name| name == algorithm.kernel_name()))
+    Ok(names.split_whitespace().any(|name| name == kernel_name))
 }
 
 fn inside<T: Send>(namespace: &NetNs, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {

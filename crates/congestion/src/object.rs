@@ -9,51 +9,56 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use crate::skeleton::cgroup::CgroupSkelBuilder;
-use crate::{Algorithm, Error};
+use crate::{Algorithm, Error, KernelAlgorithm};
 
 /// Checks whether this kernel accepts the programs by loading those of LIA, without registering them.
 ///
 /// # Errors
 /// [`Error::Kernel`] with the kernel's reason.
 pub fn probe() -> Result<(), Error> {
-    load(Algorithm::Lia).map(|_| ())
+    Algorithm::Lia.load().map(|_| ())
 }
 
 /// Registers an algorithm until the result is dropped, or unpinned if it was pinned.
-pub(crate) fn register(algorithm: Algorithm) -> Result<Link, Error> {
-    attach(&mut load(algorithm)?, algorithm)
+pub(crate) fn register(algorithm: impl KernelAlgorithm) -> Result<Link, Error> {
+    attach(&mut algorithm.load()?, algorithm.kernel_name())
 }
 
-fn load(algorithm: Algorithm) -> Result<Object, Error> {
-    let mut object = open(program_of(algorithm))?;
-    // Used only by tests.
-    if let Some(mut steps) = object.maps_mut().find(|map| map.name() == "steps") {
-        steps.set_autocreate(false).map_err(Error::kernel("read the programs"))?;
+/// Loads an object without the maps and programs of these names, which only tests use.
+pub(crate) fn load(bytes: &[u8], maps: &[&str], programs: &[&str]) -> Result<Object, Error> {
+    let mut object = open(bytes)?;
+    for mut map in
+        object.maps_mut().filter(|map| map.name().to_str().is_some_and(|name| maps.contains(&name)))
+    {
+        map.set_autocreate(false).map_err(Error::kernel("read the programs"))?;
     }
-    if let Some(mut calculate) = object.progs_mut().find(|program| program.name() == "calculate") {
-        calculate.set_autoload(false);
+    for mut program in object
+        .progs_mut()
+        .filter(|program| program.name().to_str().is_some_and(|name| programs.contains(&name)))
+    {
+        program.set_autoload(false);
     }
     object.load().map_err(Error::kernel("load the programs of the algorithm"))
 }
 
-pub(crate) fn attach(object: &mut Object, algorithm: Algorithm) -> Result<Link, Error> {
+pub(crate) fn attach(object: &mut Object, kernel_name: &'static str) -> Result<Link, Error> {
     let mut map = object.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(|| {
         Error::kernel("find the algorithm")(io::Error::from(io::ErrorKind::NotFound).into())
     })?;
     map.attach_struct_ops().map_err(|error| match error.kind() {
-        libbpf_rs::ErrorKind::AlreadyExists => Error::NameTaken(algorithm),
+        libbpf_rs::ErrorKind::AlreadyExists => Error::NameTaken(kernel_name),
         _ => Error::kernel("register the algorithm")(error),
     })
 }
 
 /// Enables an algorithm for the sockets of a control group until the result is dropped, or unpinned if it was pinned.
-pub(crate) fn attach_to_cgroup(algorithm: Algorithm, cgroup: BorrowedFd<'_>) -> Result<Link, Error> {
+pub(crate) fn attach_to_cgroup(kernel_name: &str, cgroup: BorrowedFd<'_>) -> Result<Link, Error> {
     redirect_messages();
     let mut storage = MaybeUninit::uninit();
     let mut program =
         CgroupSkelBuilder::default().open(&mut storage).map_err(Error::kernel("read the programs"))?;
     if let Some(constants) = &mut program.maps.rodata_data {
-        for (byte, letter) in constants.algorithm.iter_mut().zip(algorithm.kernel_name().bytes()) {
+        for (byte, letter) in constants.algorithm.iter_mut().zip(kernel_name.bytes()) {
             *byte = letter.cast_signed();
         }
     }
@@ -65,8 +70,11 @@ pub(crate) fn attach_to_cgroup(algorithm: Algorithm, cgroup: BorrowedFd<'_>) -> 
         .map_err(Error::kernel("attach to the control group"))
 }
 
-/// Opens an object.
-pub(crate) fn open(bytes: &[u8]) -> Result<OpenObject, Error> {
+/// Opens an object. Messages of libbpf become debug messages.
+///
+/// # Errors
+/// [`Error::Kernel`].
+pub fn open(bytes: &[u8]) -> Result<OpenObject, Error> {
     redirect_messages();
     ObjectBuilder::default().open_memory(bytes).map_err(Error::kernel("read the programs"))
 }

@@ -7,6 +7,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
+use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -20,12 +21,14 @@ use plait_linux::netns::{self, NetNs};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::connections::sockets_of;
-use crate::{Algorithm, Error, cgroups, namespaces, object};
+use crate::{Algorithm, Error, KernelAlgorithm, cgroups, namespaces, object};
 
-/// Manages the algorithms in this kernel. Several processes can use it at once: a lock serializes changes.
+/// Manages the algorithms of one kind in this kernel. Several processes can use it at once: a lock serializes changes,
+/// those of other kinds too, as a control group or namespace uses one algorithm in all.
 #[derive(Debug)]
-pub struct Registry {
+pub struct Registry<A = Algorithm> {
     files: BpfFiles,
+    kind: PhantomData<A>,
 }
 
 /// What an algorithm is enabled for.
@@ -55,21 +58,21 @@ pub struct Unloaded {
     pub sockets: usize,
 }
 
-impl Registry {
+impl<A: KernelAlgorithm> Registry<A> {
     /// Locates the run directory.
     ///
     /// # Errors
     /// The run directory cannot be used.
-    pub fn find() -> Result<Registry, Error> {
-        Ok(Registry { files: BpfFiles::find()? })
+    pub fn find() -> Result<Registry<A>, Error> {
+        Ok(Registry { files: BpfFiles::find()?, kind: PhantomData })
     }
 
     /// The loaded algorithms.
     ///
     /// # Errors
     /// The pins cannot be read.
-    pub fn loaded(&self) -> Result<Vec<Algorithm>, Error> {
-        let mut loaded: Vec<_> = self.pins()?.into_iter().filter_map(|name| name.parse().ok()).collect();
+    pub fn loaded(&self) -> Result<Vec<A>, Error> {
+        let mut loaded: Vec<_> = self.pins()?.iter().filter_map(|name| A::named(name)).collect();
         loaded.sort_unstable();
         Ok(loaded)
     }
@@ -78,7 +81,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::Kernel`], or [`Error::NameTaken`].
-    pub fn load(&self, algorithm: Algorithm) -> Result<bool, Error> {
+    pub fn load(&self, algorithm: A) -> Result<bool, Error> {
         let _lock = self.lock()?;
         self.load_locked(algorithm)
     }
@@ -88,24 +91,25 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::NotLoaded`], or [`Error::Kernel`].
-    pub fn unload(&self, algorithm: Algorithm) -> Result<Unloaded, Error> {
+    pub fn unload(&self, algorithm: A) -> Result<Unloaded, Error> {
         let _lock = self.lock()?;
         let loaded = self.loaded()?;
         if !loaded.contains(&algorithm) {
-            return Err(Error::NotLoaded(algorithm, loaded));
+            let loaded = loaded.into_iter().map(A::name).collect();
+            return Err(Error::NotLoaded { name: algorithm.name(), loaded });
         }
         for id in self.cgroups_using(algorithm)? {
             self.unpin(&cgroup_pin(algorithm, id))?;
         }
         let mut sockets = 0;
         for namespace in netns::all() {
-            if namespaces::enabled(&namespace)? == Some(algorithm) {
-                namespaces::disable(&self.saved_settings(), &namespace)?;
+            if namespaces::enabled::<A>(&namespace)? == Some(algorithm) {
+                namespaces::disable::<A>(&self.saved_settings(), &namespace)?;
             }
-            sockets += namespace.run(|| sockets_of(algorithm)).map_err(Error::Namespace)??;
+            sockets += namespace.run(|| sockets_of(algorithm.kernel_name())).map_err(Error::Namespace)??;
         }
         self.unpin(algorithm.name())?;
-        wait_until_removed(algorithm)?;
+        wait_until_removed(algorithm.kernel_name())?;
         Ok(Unloaded { sockets })
     }
 
@@ -115,19 +119,21 @@ impl Registry {
     ///
     /// # Errors
     /// As [`load`](Registry::load); the control group does not exist.
-    pub fn enable_for_cgroup(&self, algorithm: Algorithm, group: &Path) -> Result<PathBuf, Error> {
+    pub fn enable_for_cgroup(&self, algorithm: A, group: &Path) -> Result<PathBuf, Error> {
         let (path, group) = cgroup::open(group)?;
         let id = cgroups::id(&path, &group)?;
         let _lock = self.lock()?;
         self.load_locked(algorithm)?;
         let pin = cgroup_pin(algorithm, id);
         if !self.pins()?.contains(&pin) {
-            let mut link = object::attach_to_cgroup(algorithm, group.as_fd())?;
+            let mut link = object::attach_to_cgroup(algorithm.kernel_name(), group.as_fd())?;
             link.pin(self.directory().join(&pin)).map_err(Error::kernel("pin the program"))?;
         }
         // After the new one is attached, so that there is no gap.
-        for other in Algorithm::ALL.into_iter().filter(|other| *other != algorithm) {
-            self.unpin(&cgroup_pin(other, id))?;
+        for (other, used_by) in self.cgroup_pins()? {
+            if used_by == id && other != pin {
+                self.unpin(&other)?;
+            }
         }
         Ok(path)
     }
@@ -137,22 +143,22 @@ impl Registry {
     ///
     /// # Errors
     /// As [`load`](Registry::load); the sysctl cannot be changed.
-    pub fn enable_for_namespace(&self, algorithm: Algorithm, namespace: &NetNs) -> Result<(), Error> {
+    pub fn enable_for_namespace(&self, algorithm: A, namespace: &NetNs) -> Result<(), Error> {
         let _lock = self.lock()?;
         self.load_locked(algorithm)?;
-        namespaces::enable(&self.saved_settings(), namespace, algorithm)
+        namespaces::enable(&self.saved_settings(), namespace, algorithm.kernel_name())
     }
 
     /// Reverts [`enable_for_cgroup`](Registry::enable_for_cgroup). Returns the group's path and the algorithm.
     ///
     /// # Errors
     /// [`Error::NotInUse`]; the control group does not exist.
-    pub fn disable_for_cgroup(&self, group: &Path) -> Result<(PathBuf, Algorithm), Error> {
+    pub fn disable_for_cgroup(&self, group: &Path) -> Result<(PathBuf, A), Error> {
         let (path, group) = cgroup::open(group)?;
         let id = cgroups::id(&path, &group)?;
         let _lock = self.lock()?;
         let mut disabled = None;
-        for algorithm in Algorithm::ALL {
+        for &algorithm in A::ALL {
             if self.cgroups_using(algorithm)?.contains(&id) {
                 self.unpin(&cgroup_pin(algorithm, id))?;
                 disabled = Some(algorithm);
@@ -161,24 +167,24 @@ impl Registry {
         let name = path.display().to_string();
         disabled
             .map(|algorithm| (path, algorithm))
-            .ok_or_else(|| Error::NotInUse(format!("the control group {name}")))
+            .ok_or_else(|| Error::not_in_use::<A>(format!("the control group {name}")))
     }
 
     /// Reverts [`enable_for_namespace`](Registry::enable_for_namespace). Returns the algorithm.
     ///
     /// # Errors
     /// [`Error::NotInUse`]; the sysctl cannot be changed.
-    pub fn disable_for_namespace(&self, namespace: &NetNs) -> Result<Algorithm, Error> {
+    pub fn disable_for_namespace(&self, namespace: &NetNs) -> Result<A, Error> {
         let _lock = self.lock()?;
         let disabled = namespaces::disable(&self.saved_settings(), namespace)?;
-        disabled.ok_or_else(|| Error::NotInUse("the network namespace".into()))
+        disabled.ok_or_else(|| Error::not_in_use::<A>("the network namespace"))
     }
 
     /// The control groups and namespaces for which algorithms are enabled.
     ///
     /// # Errors
     /// Namespaces cannot be entered, or pins cannot be read.
-    pub fn uses(&self) -> Result<Vec<(Algorithm, Use)>, Error> {
+    pub fn uses(&self) -> Result<Vec<(A, Use)>, Error> {
         let mut uses = Vec::new();
         let groups = self.pinned_cgroups()?;
         let ids: Vec<_> = groups.iter().map(|(_, id)| *id).collect();
@@ -197,7 +203,8 @@ impl Registry {
         Ok(uses)
     }
 
-    /// Removes the pins and saved sysctls of control groups and namespaces that no longer exist. Returns their paths.
+    /// Removes the pins and saved sysctls of control groups and namespaces that no longer exist, for algorithms of every
+    /// kind. Returns their paths.
     ///
     /// # Errors
     /// A pin or file cannot be removed.
@@ -207,10 +214,13 @@ impl Registry {
             return Ok(removed);
         }
         let _lock = self.lock()?;
-        for (algorithm, used) in self.uses()? {
-            if let Use::ControlGroup { path: None, id } = used {
-                self.unpin(&cgroup_pin(algorithm, id))?;
-                removed.push(self.directory().join(cgroup_pin(algorithm, id)));
+        let pins = self.cgroup_pins()?;
+        let ids: Vec<_> = pins.iter().map(|(_, id)| *id).collect();
+        let existing = cgroups::paths(&ids)?;
+        for (pin, id) in pins {
+            if !existing.iter().any(|(other, _)| *other == id) {
+                self.unpin(&pin)?;
+                removed.push(self.directory().join(pin));
             }
         }
         let existing: Vec<_> =
@@ -225,7 +235,7 @@ impl Registry {
         Ok(removed)
     }
 
-    fn load_locked(&self, algorithm: Algorithm) -> Result<bool, Error> {
+    fn load_locked(&self, algorithm: A) -> Result<bool, Error> {
         if self.loaded()?.contains(&algorithm) {
             return Ok(false);
         }
@@ -248,19 +258,25 @@ impl Registry {
         fs::remove_file(&path).map_err(Error::file("remove", &path))
     }
 
-    fn cgroups_using(&self, algorithm: Algorithm) -> Result<Vec<u64>, Error> {
+    fn cgroups_using(&self, algorithm: A) -> Result<Vec<u64>, Error> {
         let groups = self.pinned_cgroups()?.into_iter();
         Ok(groups.filter(|(other, _)| *other == algorithm).map(|(_, id)| id).collect())
     }
 
-    fn pinned_cgroups(&self) -> Result<Vec<(Algorithm, u64)>, Error> {
-        let parse = |name: String| {
-            let (algorithm, id) = name.split_once('@')?;
-            Some((algorithm.parse().ok()?, id.parse().ok()?))
-        };
-        let mut groups: Vec<_> = self.pins()?.into_iter().filter_map(parse).collect();
+    fn pinned_cgroups(&self) -> Result<Vec<(A, u64)>, Error> {
+        let algorithm = |(pin, id): (String, u64)| Some((A::named(pin.split_once('@')?.0)?, id));
+        let mut groups: Vec<_> = self.cgroup_pins()?.into_iter().filter_map(algorithm).collect();
         groups.sort_unstable();
         Ok(groups)
+    }
+
+    /// The pins for control groups, of algorithms of every kind, with the groups' ids.
+    fn cgroup_pins(&self) -> Result<Vec<(String, u64)>, Error> {
+        let with_id = |pin: String| {
+            let id = pin.split_once('@')?.1.parse().ok()?;
+            Some((pin, id))
+        };
+        Ok(self.pins()?.into_iter().filter_map(with_id).collect())
     }
 
     fn pins(&self) -> Result<Vec<String>, Error> {
@@ -276,7 +292,7 @@ impl Registry {
     }
 
     /// Waits for the exclusive lock.
-    fn lock(&self) -> Result<Lock<'_>, Error> {
+    fn lock(&self) -> Result<Lock<'_, A>, Error> {
         let path = self.saved_settings();
         loop {
             match DirBuilder::new().mode(0o700).create(&path) {
@@ -313,12 +329,12 @@ impl Registry {
 }
 
 /// The exclusive lock. Dropping it removes empty directories.
-struct Lock<'a> {
-    registry: &'a Registry,
+struct Lock<'a, A: KernelAlgorithm> {
+    registry: &'a Registry<A>,
     _directory: File,
 }
 
-impl Drop for Lock<'_> {
+impl<A: KernelAlgorithm> Drop for Lock<'_, A> {
     fn drop(&mut self) {
         if let Err(error) = self.registry.remove_empty_directories() {
             tracing::warn!("{error}");
@@ -326,16 +342,16 @@ impl Drop for Lock<'_> {
     }
 }
 
-fn cgroup_pin(algorithm: Algorithm, id: u64) -> String {
+fn cgroup_pin(algorithm: impl KernelAlgorithm, id: u64) -> String {
     format!("{algorithm}@{id}")
 }
 
 /// The kernel removes an algorithm shortly after the last reference to it is dropped.
-fn wait_until_removed(algorithm: Algorithm) -> Result<(), Error> {
+fn wait_until_removed(kernel_name: &'static str) -> Result<(), Error> {
     let start = Instant::now();
-    while namespaces::is_available(algorithm)? {
+    while namespaces::is_available(kernel_name)? {
         if start.elapsed() > Duration::from_secs(2) {
-            return Err(Error::StillRegistered(algorithm));
+            return Err(Error::StillRegistered(kernel_name));
         }
         sleep(Duration::from_millis(5));
     }

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Closes a subflow for new data, and opens it again.
+ *
+ * The kernel's scheduler skips a subflow whose pacing rate is 0, once it has taken that rate over, which it does when
+ * it hands the next burst to the subflow. The maximum pacing rate (SO_MAX_PACING_RATE) keeps the rate at 0.
+ */
+#ifndef PLAIT_SCHEDULER_GATE_H
+#define PLAIT_SCHEDULER_GATE_H
+
+#include "constants.h"
+#include "rate.h"
+#include "subflow_state.h"
+
+/* sk_pacing_status: TCP itself delays packets according to the pacing rate. */
+#define SK_PACING_NONE 0
+#define SK_PACING_NEEDED 1
+#define UNLIMITED (~0u)
+/*
+ * Bytes per second of a subflow that is to take one burst: the kernel's scheduler prefers every other subflow as long
+ * as a byte of that burst is left.
+ */
+#define TRIAL_RATE 4096
+/* Bytes not sent yet with which a subflow that is not open takes no more: any. */
+#define UNSENT_LIMIT 1
+/* Probes of a closed subflow, which has no other acknowledgments: seconds, seconds, and number (the maximum). */
+#define KEEPALIVE_IDLE 1
+#define KEEPALIVE_INTERVAL 5
+#define KEEPALIVE_COUNT 127
+
+static __always_inline int set_option(struct sock *sk, int level, int name, __u32 value)
+{
+	return bpf_setsockopt(sk, level, name, &value, sizeof(value));
+}
+
+static __always_inline void remember_options(struct sock *sk)
+{
+	struct subflow_state *state = state_of(sk);
+	unsigned long rate = sk->sk_max_pacing_rate;
+
+	state->max_rate = rate < UNLIMITED ? rate : UNLIMITED;
+	state->unsent_limit = ((struct tcp_sock *)sk)->notsent_lowat;
+}
+
+/*
+ * Limits what the kernel's scheduler believes of a subflow, without delaying its packets; and what it hands to the
+ * subflow at once, to one buffer of the program's data.
+ */
+static __always_inline void limit(struct sock *sk, __u32 rate)
+{
+	struct subflow_state *state = state_of(sk);
+
+	if (state->gate == GATE_OPEN) {
+		remember_options(sk);
+		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, UNSENT_LIMIT);
+	}
+	set_option(sk, SOL_SOCKET, SO_MAX_PACING_RATE, rate);
+	if (state->max_rate == UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
+		sk->sk_pacing_status = SK_PACING_NONE;
+}
+
+/* Probes make a closed subflow notice that it is needed; they also tell whether its path works. */
+static __always_inline void keep_alive(struct sock *sk)
+{
+	struct subflow_state *state = state_of(sk);
+
+	if (state->keeps_alive ||
+	    sk->__sk_common.skc_flags & (1ul << bpf_core_enum_value(enum sock_flags, SOCK_KEEPOPEN)))
+		return;
+	state->keeps_alive = 1;
+	set_option(sk, SOL_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE);
+	set_option(sk, SOL_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL);
+	set_option(sk, SOL_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
+	set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+static __always_inline void close_gate(struct sock *sk, __u8 gate)
+{
+	limit(sk, 0);
+	state_of(sk)->gate = gate;
+	keep_alive(sk);
+}
+
+static __always_inline void start_trial(struct sock *sk)
+{
+	limit(sk, TRIAL_RATE);
+	sk->sk_pacing_rate = TRIAL_RATE;
+	state_of(sk)->gate = GATE_TRIAL;
+	state_of(sk)->rate = 0;
+}
+
+static __always_inline void open_gate(struct sock *sk)
+{
+	struct subflow_state *state = state_of(sk);
+	__u64 rate = window_rate((struct tcp_sock *)sk);
+
+	state->gate = GATE_OPEN;
+	set_option(sk, SOL_SOCKET, SO_MAX_PACING_RATE, state->max_rate);
+	set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, state->unsent_limit);
+	sk->sk_pacing_rate = rate < state->max_rate || state->max_rate == UNLIMITED ? rate : state->max_rate;
+	if (state->keeps_alive) {
+		state->keeps_alive = 0;
+		set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 0);
+	}
+}
+
+#endif

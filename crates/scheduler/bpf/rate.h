@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The rates of subflows.
+ *
+ * A subflow that carries data all the time has the kernel's delivery rate. Of one that carried a few packets, that
+ * rate says little, as a round trip without data is in it; so a train of packets that starts on an idle subflow is
+ * measured by the time it took beyond the least round trip: that of its packets on the slowest link.
+ */
+#ifndef PLAIT_SCHEDULER_RATE_H
+#define PLAIT_SCHEDULER_RATE_H
+
+#include "decision.h"
+#include "subflow_state.h"
+
+/* Segments from which on a train's time says something. */
+#define MIN_TRAIN 2
+
+/* The time, in units of 2^20 us. */
+static __always_inline __u32 seconds(struct tcp_sock *tcp)
+{
+	return tcp->tcp_mstamp >> 20;
+}
+
+static __always_inline __u64 delivery_rate(struct tcp_sock *tcp)
+{
+	__u32 interval = tcp->rate_interval_us;
+
+	return interval ? (__u64)tcp->rate_delivered * tcp->mss_cache * SECOND / interval : 0;
+}
+
+static __always_inline __u64 window_rate(struct tcp_sock *tcp)
+{
+	__u32 srtt = tcp->srtt_us;
+
+	return srtt ? (__u64)tcp->snd_cwnd * tcp->mss_cache * 8 * SECOND / srtt : 0;
+}
+
+/* A round trip without data is in the time of a train that began on an idle subflow. */
+static __always_inline __u32 train_time(struct tcp_sock *tcp, const struct subflow_state *state, __u32 now)
+{
+	__u32 elapsed = now - state->train_start, idle = tcp->rtt_min.s[0].v;
+
+	if (state->is_continuous)
+		return elapsed ?: 1;
+	/* Acknowledgments may be late by less than usual. */
+	return elapsed > idle + elapsed / 16 ? elapsed - idle : elapsed / 16 + 1;
+}
+
+static __always_inline void start_train(struct sock *sk)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+	struct subflow_state *state = state_of(sk);
+
+	state->train_start = tcp->tcp_mstamp;
+	state->train_acked = tcp->bytes_acked;
+	state->is_continuous = 0;
+	state->is_remembered = 0;
+}
+
+/* At each acknowledgment of data. Returns the bytes that were acknowledged since the train began. */
+static __always_inline __u32 measure_train(struct sock *sk)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+	struct subflow_state *state = state_of(sk);
+	__u32 now = tcp->tcp_mstamp, acked = (__u32)tcp->bytes_acked - state->train_acked;
+	__u64 rate;
+
+	if (!state->train_start || acked < MIN_TRAIN * tcp->mss_cache)
+		return 0;
+	rate = acked * SECOND / train_time(tcp, state, now);
+	state->rate = rate < ~0u ? rate : ~0u;
+	state->measured = seconds(tcp);
+	if (acked < 4 * PLAIT_BURST)
+		return acked;
+	state->train_start = now;
+	state->train_acked = tcp->bytes_acked;
+	state->is_continuous = 1;
+	state->is_remembered = 0;
+	return acked;
+}
+
+static __always_inline __u64 rate_of_self(struct tcp_sock *tcp, const struct subflow_state *state)
+{
+	/* That of a subflow which was closed for a while is of earlier. */
+	__u64 rate = state->gate == GATE_OPEN ? delivery_rate(tcp) : 0;
+
+	return rate > state->rate ? rate : state->rate;
+}
+
+/* Of another subflow that is open, and so carries data all the time or may start to. */
+static __always_inline __u64 rate_of_sibling(struct tcp_sock *tcp)
+{
+	__u64 delivered = delivery_rate(tcp), possible = window_rate(tcp);
+
+	return delivered > possible ? delivered : possible;
+}
+
+#endif

@@ -1,0 +1,201 @@
+//! Compares the decisions of the program with a model in floating point, and states what they promise.
+
+use std::cell::Cell;
+
+use bytemuck::{Pod, Zeroable};
+use libbpf_rs::{MapType, Object, ProgramInput};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::bindings::{PLAIT_BURST, plait_path, plait_question};
+use crate::{Scheduler, object};
+
+/// Whether this is root on a kernel that accepts the program; if not, prints that the test is skipped.
+fn can_run(test: &str) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP {test}: schedulers require root");
+        return false;
+    }
+    match crate::probe() {
+        Ok(()) => true,
+        Err(error) => {
+            println!("SKIP {test}: {error}");
+            false
+        }
+    }
+}
+
+/// Loads only the program that answers questions.
+fn load() -> Object {
+    let mut object = object::open(Scheduler::Ecf).expect("object opens");
+    for mut program in object.progs_mut() {
+        let wanted = program.name() == "answer";
+        program.set_autoload(wanted);
+    }
+    for mut map in object.maps_mut() {
+        let wanted = map.map_type() != MapType::StructOps;
+        map.set_autocreate(wanted).expect("map is configurable");
+    }
+    object.load().expect("kernel accepts the program")
+}
+
+fn ask(object: &Object, question: plait_question) -> bool {
+    let program = object.progs_mut().find(|program| program.name() == "answer").expect("program exists");
+    let mut question = question;
+    let context = Some(bytemuck::bytes_of_mut(&mut question));
+    program.test_run(ProgramInput { context_in: context, ..Default::default() }).expect("program runs");
+    question.answer == 1
+}
+
+/// What `ecf` decides, without the rounding of the program; `None` if the decision depends on it: it counts whole
+/// microseconds and, of fast paths, kilobytes.
+fn ecf(question: &plait_question) -> Option<bool> {
+    let burst_time =
+        |path: &plait_path| f64::from(PLAIT_BURST) / (path.rate as f64) + f64::from(path.rtt) / 1e6;
+    let (time, best) = (burst_time(&question.mine), burst_time(&question.best));
+    if (time - 2.0 * best).abs() < 3e-6 {
+        return None;
+    }
+    let limit = question.queued.min(question.window) as f64;
+    let factor = if question.is_open == 1 { 1.25 } else { 1.0 };
+    let carried_over_limit = question.best.rate as f64 * time / (limit * factor);
+    if time > 2.0 * best && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
+        return None;
+    }
+    Some(time <= 2.0 * best || carried_over_limit <= 1.0)
+}
+
+/// A path of 8 kb/s to 800 Gb/s, and 1 us to 70 s.
+fn any_path() -> impl Strategy<Value = plait_path> {
+    let logarithmic = |min: f64, max: f64| (min..max).prop_map(f64::exp2);
+    (logarithmic(10.0, 36.5), logarithmic(0.0, 26.0), 0.1..1.0).prop_map(|(rate, rtt, least)| plait_path {
+        rate: rate as u64,
+        rtt: rtt as u32,
+        rtt_min: (rtt * least) as u32,
+    })
+}
+
+fn any_question(scheduler: Scheduler) -> impl Strategy<Value = plait_question> {
+    let bytes = || (0.0f64..34.0).prop_map(|exponent| exponent.exp2() as u64);
+    (any_path(), any_path(), bytes(), bytes(), 0..2u32).prop_map(
+        move |(mine, best, queued, window, is_open)| plait_question {
+            mine,
+            best,
+            queued,
+            window,
+            is_open,
+            scheduler: scheduler.number(),
+            ..Zeroable::zeroed()
+        },
+    )
+}
+
+#[test]
+fn ecf_decides_as_the_model_does() {
+    if !can_run("ecf_decides_as_the_model_does") {
+        return;
+    }
+    let object = load();
+    let decided = Cell::new(0);
+    let config = Config { cases: 20_000, failure_persistence: None, ..Config::default() };
+    let compared = TestRunner::new(config).run(&any_question(Scheduler::Ecf), |question| {
+        if let Some(expected) = ecf(&question) {
+            prop_assert_eq!(ask(&object, question), expected);
+            decided.set(decided.get() + 1);
+        }
+        Ok(())
+    });
+    compared.expect("no difference");
+    assert!(decided.get() > 15_000, "{decided:?}");
+}
+
+fn mbit(rate: f64, rtt_ms: f64) -> plait_path {
+    let rtt = (rtt_ms * 1e3) as u32;
+    plait_path { rate: (rate * 125e3) as u64, rtt, rtt_min: rtt }
+}
+
+fn question(scheduler: Scheduler, mine: plait_path, best: plait_path, bytes: u64) -> plait_question {
+    plait_question {
+        mine,
+        best,
+        queued: bytes,
+        window: bytes,
+        scheduler: scheduler.number(),
+        ..Zeroable::zeroed()
+    }
+}
+
+#[test]
+fn ecf_uses_equal_paths_and_slow_ones_only_beside_much_data() {
+    if !can_run("ecf_uses_equal_paths_and_slow_ones_only_beside_much_data") {
+        return;
+    }
+    let object = load();
+    let is_open = |path, bytes| ask(&object, question(Scheduler::Ecf, path, mbit(20.0, 20.0), bytes));
+    assert!(is_open(mbit(20.0, 20.0), 0));
+    assert!(is_open(mbit(40.0, 20.0), 0));
+    assert!(!is_open(mbit(0.5, 100.0), 1_000_000));
+    // A burst takes 1.15 s there; the fast path carries 2.9 MB in that time.
+    assert!(!is_open(mbit(0.5, 100.0), 2_800_000));
+    assert!(is_open(mbit(0.5, 100.0), 3_000_000));
+}
+
+#[test]
+fn lowest_rtt_uses_the_path_with_the_lowest_least_time() {
+    if !can_run("lowest_rtt_uses_the_path_with_the_lowest_least_time") {
+        return;
+    }
+    let object = load();
+    let ask = |mine, best, is_open| {
+        let mut question = question(Scheduler::LowestRtt, mbit(1.0, mine), mbit(20.0, best), 0);
+        question.is_open = u32::from(is_open);
+        ask(&object, question)
+    };
+    assert!(ask(20.0, 30.0, false) && ask(20.0, 30.0, true));
+    assert!(!ask(40.0, 30.0, false) && !ask(40.0, 30.0, true));
+    // One that is open stays so while it is almost as good.
+    assert!(ask(32.0, 30.0, true) && !ask(32.0, 30.0, false));
+}
+
+#[test]
+fn off_opens_every_path() {
+    if !can_run("off_opens_every_path") {
+        return;
+    }
+    let object = load();
+    let config = Config { cases: 1000, failure_persistence: None, ..Config::default() };
+    let all = TestRunner::new(config).run(&any_question(Scheduler::Off), |question| {
+        prop_assert!(ask(&object, question));
+        Ok(())
+    });
+    all.expect("all are open");
+}
+
+/// Values that only a racing read without locks can return.
+#[test]
+fn extreme_values_end_in_a_decision() {
+    if !can_run("extreme_values_end_in_a_decision") {
+        return;
+    }
+    let object = load();
+    let extremes = [0, 1, u64::from(u32::MAX), u64::MAX];
+    let path = |rate: u64| plait_path { rate, rtt: rate as u32, rtt_min: rate as u32 };
+    for scheduler in Scheduler::ALL {
+        for (mine, best) in extremes.iter().flat_map(|mine| extremes.map(|best| (*mine, best))) {
+            for bytes in extremes {
+                ask(&object, question(scheduler, path(mine), path(best), bytes));
+            }
+        }
+    }
+}
+
+macro_rules! plain {
+    ($($name:ty),*) => {$(
+        // SAFETY: integers only.
+        unsafe impl Zeroable for $name {}
+        // SAFETY: as above, and intf.h asserts that the size is the sum of the fields' sizes.
+        unsafe impl Pod for $name {}
+    )*};
+}
+
+plain!(plait_path, plait_question);

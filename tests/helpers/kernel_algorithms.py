@@ -1,0 +1,70 @@
+"""The congestion control algorithms that plait registers with the kernel, in which schedulers are too."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+from gateways import cgroup_mount
+from hosts import PLAIT
+
+AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+SETTING = "net.ipv4.tcp_congestion_control"
+PINS = pathlib.Path("/run/plait/bpf/congestion")
+RECORDS = pathlib.Path("/run/plait/congestion")
+
+
+def available() -> set[str]:
+    """The kernel's names of plait's algorithms, without their prefix."""
+    names = AVAILABLE.read_text().split()
+    return {name.removeprefix("plait_") for name in names if name.startswith("plait_")}
+
+
+def setting(host) -> str:
+    return host.run("sysctl", "-n", SETTING, text=True).stdout.strip()
+
+
+def unload_all():
+    for command in ("cc", "sched"):
+        subprocess.run([PLAIT, command, "unload", "--all"], check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def none_loaded(feature: str):
+    """Within this context, no other test uses plait's algorithms; none is loaded before and after. Skips the test if
+    `plait doctor` lacks the feature."""
+    features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
+    found = next(each for each in features if each["name"] == feature)
+    if not found["present"]:
+        pytest.skip(found["detail"])
+    # The shared file also serves as the lock: a separate lock file would remain afterwards.
+    with AVAILABLE.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unload_all()
+        yield
+        unload_all()
+        assert not PINS.exists() and not RECORDS.exists() and not available()
+
+
+def enter(directory: pathlib.Path):
+    (directory / "cgroup.procs").write_text(str(os.getpid()))
+
+
+@contextlib.contextmanager
+def group(name: str):
+    """Create a control group for this test."""
+    root = pathlib.Path(cgroup_mount())
+    directory = root / f"plait-test-{os.getpid()}-{name}"
+    lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+    before = next(line[3:] for line in lines if line.startswith("0::"))
+    directory.mkdir()
+    try:
+        yield directory
+    finally:
+        enter(root / before.lstrip("/"))
+        directory.rmdir()

@@ -1,0 +1,304 @@
+"""`plait sched`: which subflows carry a download's data, and nothing remains after it is unloaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+from disturbance import measuring
+from hosts import PLAIT, Pair, reason_to_skip, tool, unique_id, wait_for
+from kernel_algorithms import PINS, SETTING, available, enter, group, none_loaded, setting, unload_all
+from streams import MPTCP, accept, listen, receive_exactly
+
+# With their names in the kernel.
+SCHEDULERS = {"ecf": "plait_ecf", "lowest-rtt": "plait_lowest", "off": "plait_off"}
+TCP_CONGESTION = 13
+# A thread that waits this long for a processor changes which subflow is the fastest.
+STALL = 0.02
+
+
+def plait(*words, check=True) -> dict | subprocess.CompletedProcess:
+    """Runs plait; its JSON output, or the completed process if `check` is False."""
+    command = [PLAIT, *map(str, words), *["--json"] * check]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if not check:
+        return done
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def sched(*words, check=True) -> dict | subprocess.CompletedProcess:
+    return plait("sched", *words, check=check)
+
+
+class EmulatedPair(Pair):
+    """A pair whose links have rates and delays: eth 20 Mb/s and 20 ms, and wlan as the test says."""
+
+    ETH_LINK = ("--rate", "20mbit", "--delay", "10ms", "--queue", "60kB")
+
+    def __init__(self, run_id: str, directory: pathlib.Path, *wlan_link: str):
+        super().__init__(run_id, directory)
+        self.links: list[subprocess.Popen] = []
+        self.wlan_link = wlan_link
+
+    def join(self, link: str):
+        options = self.ETH_LINK if link == "eth" else self.wlan_link
+        ends = ("--a", f"{self.client.name}:{link}", "--b", f"{self.server.name}:{link}")
+        program = subprocess.Popen(
+            (PLAIT, "lab", "link", *ends, *options),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.links.append(program)
+        ready = program.stderr.readline()
+        assert "ready" in ready, ready + program.stderr.read()
+
+    def remove(self):
+        for program in self.links:
+            program.terminate()
+            program.communicate()
+        super().remove()
+
+    def received(self, link: str) -> int:
+        """Bytes of packets that the client received on a link."""
+        return int(self.client.tool("cat", f"/sys/class/net/{link}/statistics/rx_bytes"))
+
+    def download(self, size: int, protocol=MPTCP, congestion_control=None, port=9300) -> tuple[float, float]:
+        """Sends random bytes to the client and verifies them. Returns the seconds that it took, and the part of wlan."""
+        sent = random.randbytes(size)
+        listener = listen(self.server, port, "0.0.0.0", protocol)
+        if congestion_control:
+            listener.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, congestion_control.encode())
+        before = {link: self.received(link) for link in ("eth", "wlan")}
+
+        def serve():
+            with accept(listener) as connection:
+                connection.settimeout(120)
+                connection.sendall(sent)
+                connection.recv(1)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        with listener, self.client.socket(protocol=protocol) as client:
+            client.settimeout(120)
+            start = time.monotonic()
+            client.connect((self.ETH, port))
+            got = hashlib.sha256()
+            left = size
+            while left:
+                part = client.recv(min(left, 1 << 18))
+                assert part, f"the stream ended {left} bytes early"
+                got.update(part)
+                left -= len(part)
+            took = time.monotonic() - start
+            assert got.digest() == hashlib.sha256(sent).digest()
+        server.join()
+        eth, wlan = (self.received(link) - before[link] for link in ("eth", "wlan"))
+        return took, wlan / (eth + wlan)
+
+
+@pytest.fixture
+def unloaded():
+    """No scheduler is loaded."""
+    with none_loaded("schedulers by BPF (struct_ops)"):
+        yield
+
+
+@pytest.fixture
+def net(pair, unloaded):
+    yield pair
+    pair.client.stop_programs()
+
+
+@pytest.fixture
+def make_emulated(unloaded, tmp_path):
+    """Builds an emulated pair that ends with the test."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    if not pathlib.Path("/dev/net/tun").exists():
+        pytest.skip("this kernel has no TUN")
+    pairs = []
+
+    def make(*wlan_link: str) -> EmulatedPair:
+        pair = EmulatedPair(unique_id(), tmp_path, *wlan_link)
+        pairs.append(pair)
+        pair.build()
+        return pair
+
+    yield make
+    unload_all()
+    for pair in pairs:
+        pair.remove()
+
+
+SLOW = ("--rate", "0.5mbit", "--delay", "25ms", "--queue", "60kB")
+EQUAL = ("--rate", "20mbit", "--delay", "10ms", "--queue", "60kB")
+
+
+def test_schedulers_are_loaded_listed_and_unloaded(unloaded):
+    assert [each["name"] for each in sched("list")["schedulers"]] == list(SCHEDULERS)
+    for name, kernel_name in SCHEDULERS.items():
+        assert sched("load", name) == {"loaded": name, "kernel_name": kernel_name, "new": True}
+    assert available() == {name.removeprefix("plait_") for name in SCHEDULERS.values()}
+    assert sched("load", "ecf")["new"] is False
+    assert all(each["loaded"] for each in sched("list")["schedulers"])
+    assert sched("unload", "ecf") == {"unloaded": [{"name": "ecf", "sockets": 0}]}
+    assert len(sched("unload", "--all")["unloaded"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("load", "blest"), 2, "expected ecf, lowest-rtt or off"),
+        (("unload", "ecf"), 1, "not loaded"),
+        (("use", "ecf", "--netns", "no-such"), 1, "no-such"),
+        (("use", "ecf", "--cgroup", "/no/such"), 1, "/no/such"),
+        (("disable", "--cgroup", "/"), 1, "uses no scheduler"),
+    ],
+)
+def test_errors_name_the_cause(unloaded, arguments, status, message):
+    done = sched(*arguments, check=False)
+    assert done.returncode == status and message in done.stderr, done.stderr
+
+
+def test_namespace_returns_to_its_setting_after_schedulers_and_algorithms(net):
+    """A namespace uses one of both kinds; disabling the other kind leaves it alone."""
+    net.client.run("sysctl", "-qw", f"{SETTING}=reno")
+    name = net.client.name
+    sched("use", "ecf", "--netns", name)
+    assert setting(net.client) == "plait_ecf"
+    plait("cc", "use", "lia", "--netns", name)
+    assert setting(net.client) == "plait_lia"
+    done = sched("disable", "--netns", name, check=False)
+    assert done.returncode == 1 and "uses no scheduler" in done.stderr
+    sched("unload", "ecf")
+    assert setting(net.client) == "plait_lia"
+    sched("use", "off", "--netns", name)
+    used = next(each for each in sched("list")["schedulers"] if each["name"] == "off")["used_by"]
+    assert [by["name"] for by in used] == [name]
+    assert sched("disable", "--netns", name)["disabled"] == "off"
+    assert setting(net.client) == "reno"
+
+
+def algorithms(host) -> set[str]:
+    """The algorithms of the subflows of a host."""
+    command = host.command(PLAIT, "cc", "show", "--json")
+    connections = json.loads(tool(*command))["connections"]
+    return {subflow["congestion_control"] for each in connections for subflow in each["subflows"]}
+
+
+def connect(pair, port: int) -> list[socket.socket]:
+    """An MPTCP connection with two subflows: the sockets, with the listener."""
+    listener = listen(pair.server, port, "0.0.0.0", MPTCP)
+    client = pair.client.socket(protocol=MPTCP)
+    client.settimeout(20)
+    client.connect((pair.ETH, port))
+    server = accept(listener)
+    client.sendall(bytes(100_000))
+    receive_exactly(server, 100_000)
+    wait_for(
+        "second subflow", lambda: pair.client.tool("ss", "-HMtn", "state", "established").count("\n") > 1
+    )
+    return [client, server, listener]
+
+
+def test_control_group_uses_one_scheduler_or_algorithm(net):
+    with group("sched") as directory:
+        enter(directory)
+        for port, (command, name, kernel_name) in enumerate(
+            (("sched", "ecf", "plait_ecf"), ("cc", "lia", "plait_lia"), ("sched", "off", "plait_off")), 9301
+        ):
+            plait(command, "use", name, "--cgroup", directory)
+            assert len(list(PINS.glob("*@*"))) == 1
+            sockets = connect(net, port)
+            wait_for(kernel_name, lambda expected=kernel_name: algorithms(net.client) == {expected})
+            for each in sockets:
+                each.close()
+            wait_for("closed connection", lambda: not algorithms(net.client))
+        sched("disable", "--cgroup", directory)
+        assert not list(PINS.glob("*@*"))
+
+
+@pytest.mark.alone  # Another test's `doctor --clean` would remove them first.
+def test_doctor_cleans_up_after_removed_groups(unloaded):
+    with group("gone") as directory:
+        sched("use", "ecf", "--cgroup", directory)
+    (pin,) = PINS.glob("ecf@*")
+    removed = {entry["name"] for entry in json.loads(tool(PLAIT, "doctor", "--clean", "--json"))["removed"]}
+    assert any(name.endswith(pin.name) for name in removed), removed
+    assert not pin.exists() and available() == {"ecf"}
+
+
+def test_killed_command_leaves_no_partial_state(net):
+    rng = random.Random(5)
+    for _ in range(15):
+        for words in (("load", "ecf"), ("use", "ecf", "--netns", net.client.name), ("unload", "ecf")):
+            command = subprocess.Popen(
+                [PLAIT, "sched", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            time.sleep(rng.uniform(0, 0.03))
+            command.send_signal(signal.SIGKILL)
+            command.wait()
+    before = setting(net.server)
+    sched("load", "ecf")
+    sched("unload", "ecf")
+    assert not available() and setting(net.client) == before
+
+
+def test_ecf_keeps_a_slow_path_from_delaying_a_download(make_emulated):
+    """Plain MPTCP takes five times as long as TCP over the better path here."""
+    pair = make_emulated(*SLOW)
+    sched("load", "ecf")
+    with measuring(STALL):
+        alone, _ = pair.download(5_000_000, socket.IPPROTO_TCP, "cubic", 9300)
+        took, wlan = pair.download(5_000_000, MPTCP, "plait_ecf", 9301)
+        assert wlan < 0.01, f"wlan carried {wlan:.1%}"
+        assert took < 1.05 * alone, f"{took:.2f} s, {alone:.2f} s by TCP"
+
+
+def test_ecf_uses_both_of_two_equal_paths(make_emulated):
+    pair = make_emulated(*EQUAL)
+    sched("use", "ecf", "--netns", pair.server.name)
+    with measuring(STALL):
+        # Measures the rate of wlan, which the second download knows from its start.
+        pair.download(15_000_000, port=9300)
+        took, wlan = pair.download(25_000_000, port=9301)
+        assert 0.4 < wlan < 0.6, f"wlan carried {wlan:.1%}"
+        # 20 Mb/s of packets of 1500 bytes carry 18.9 Mb/s of data.
+        assert took < 25_000_000 * 8 / (2 * 18.9e6 * 0.9), f"{took:.2f} s"
+
+
+def test_lowest_rtt_uses_the_other_path_when_its_own_is_cut(make_emulated):
+    pair = make_emulated("--rate", "20mbit", "--delay", "40ms", "--queue", "60kB")
+    sched("use", "lowest-rtt", "--netns", pair.server.name)
+    _, wlan = pair.download(3_000_000, port=9300)
+    assert wlan < 0.01, f"wlan carried {wlan:.1%}"
+    before = pair.received("eth")
+
+    def cut():
+        wait_for("the middle of the download", lambda: pair.received("eth") > before + 1_000_000)
+        pair.server.add_packet_rules(input='iifname "eth" drop', output='oifname "eth" drop')
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    took, wlan = pair.download(6_000_000, port=9301)
+    cutter.join()
+    assert wlan > 0.4, f"wlan carried {wlan:.1%}"
+    assert took < 60
+
+
+def test_off_steers_nothing(make_emulated):
+    pair = make_emulated(*EQUAL)
+    sched("use", "off", "--netns", pair.server.name)
+    with measuring(STALL):
+        _, wlan = pair.download(5_000_000)
+        assert 0.25 < wlan < 0.75, f"wlan carried {wlan:.1%}"
