@@ -20,6 +20,7 @@
 
 /* TCP flags as in the header's byte 13. */
 #define TCPHDR_SYN 0x02
+#define TCPHDR_RST 0x04
 #define TCPHDR_ACK 0x10
 
 enum plait_tcp_option {

@@ -2,6 +2,8 @@
 
 import random
 import re
+import socket
+import threading
 
 import pytest
 
@@ -10,6 +12,7 @@ pytest.importorskip("cryptography", reason="not installed: python3-cryptography"
 import attacker
 from attack_matrix import Network, Outcome, port
 from hosts import PLAIT, reason_to_skip, unique_id, wait_for
+from streams import connect_by_socks
 
 TEXT = random.Random(1).randbytes(100_000)
 
@@ -97,6 +100,41 @@ def test_detected_man_in_the_middle_is_a_warning_that_names_his_path(network):
     assert failures(network, "sealed") == {"authentication": 1}
     status = network.client.run(PLAIT, "status", text=True).stdout
     assert "failed handshakes: 1 authentication" in status
+
+
+def test_late_witness_reveals_the_man_in_the_middle(network):
+    """The other path is silent at first: he reads the first bytes. Its witness comes with the next SYN, a second later."""
+    gateway, other = "sealed at any level", network.routers[1]
+    question, request = b"what is said at first", network.service.expect()
+    with attacker.attack("intercept", network.routers[0]):
+        network.attacker.prepare(port(gateway), ("intercept", ""))
+        with other.packet_rules(forward="drop"):
+            client = ask_by_socks(network, gateway, question)
+        with client, pytest.raises(ConnectionResetError):
+            while client.recv(65536):
+                pass
+        read, _ = network.attacker.result()
+    assert question in read and request.received == question, "the attack is real"
+    [warning] = [line for line in warnings(network, gateway) if "refused" in line]
+    assert "the confirmation on path 1 is wrong: an attacker on another path is in the middle" in warning
+    assert "somebody on the path through eth may be intercepting" in warning
+    assert failures(network, gateway) == {"authentication": 1}
+    # From now on connections wait for every witness.
+    other.add_packet_rules(forward="drop")
+    timer = threading.Timer(0.3, other.remove_packet_rules)
+    timer.start()
+    with ask_by_socks(network, gateway, question):
+        assert network.status(gateway)["proxy"]["connections"][-1]["level"] == "2/2"
+    timer.join()
+
+
+def ask_by_socks(network: Network, gateway: str, question: bytes) -> socket.socket:
+    """A connection that has had the first bytes of the answer."""
+    proxy = "127.0.0.1", 1080 + port(gateway) - port("off")
+    client = connect_by_socks(network, attacker.SERVER, port(gateway), proxy=proxy)
+    client.sendall(question)
+    assert len(client.recv(64)) == 64
+    return client
 
 
 def exported(network: Network) -> dict[str, float]:

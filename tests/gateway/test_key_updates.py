@@ -17,6 +17,7 @@ from gateways import report_of, start_peer
 from hosts import PLAIT, start_listening, wait_for
 from peer_sockets import VIOLATIONS
 from streams import (
+    NAMED,
     REQUIRE,
     accept,
     assert_echo,
@@ -221,10 +222,10 @@ def start_client(pair, interfaces: str = "eth", **variables) -> subprocess.Popen
                       stdout=subprocess.PIPE, env=environment(**variables))  # fmt: skip
 
 
-def start_server(pair, **variables) -> subprocess.Popen:
+def start_server(pair, interfaces: str = "eth", **variables) -> subprocess.Popen:
     """The reference implementation as a server, in the cgroup of a gateway beside it."""
     gateway = pair.serve(*SEALED, to="127.0.0.1:9000")
-    server = start_peer(pair.server, gateway, "accept", "sealed", "eth", "0.0.0.0", 9443,
+    server = start_peer(pair.server, gateway, "accept", "sealed", interfaces, "0.0.0.0", 9443,
                         env=environment(**variables))  # fmt: skip
     wait_for("peer", lambda: server.poll() is not None or pair.server.listens(9443))
     return server
@@ -258,6 +259,36 @@ def test_proxy_renews_keys_with_the_reference(pair):
         wait_for("key update", lambda number=number: key_updates(pair, "proxy") >= number)
         assert_echo(client, QUESTION)
     client.close()
+    assert server.wait(20) == 0, server.stderr.read().decode()
+
+
+def connection_of(pair, command: str) -> tuple[str, int] | None:
+    """The level and the key updates of the only connection of a gateway, once there is one."""
+    connections = report_of(pair, command)["connections"]
+    return (connections[0]["level"], connections[0]["key_updates"]) if connections else None
+
+
+@pytest.mark.parametrize("command", ["proxy", "run"])
+def test_reference_takes_late_witnesses(two_ways, command):
+    """The witness comes when a silent path works again: the next SYN comes a second after the first."""
+    server = start_server(two_ways, interfaces="eth,wlan", PEER_LATE=1)
+    options = *SEALED, *NAMED
+    with two_ways.server.packet_rules(prerouting="iifname wlan drop"):
+        if command == "proxy":
+            two_ways.proxy(*options)
+            client = connect_by_socks(two_ways, two_ways.ETH, 9443)
+        else:
+            program = ("socat", "-t", "20", "-", f"TCP:{two_ways.ETH}:9443")
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            client = two_ways.client.start(PLAIT, "run", *options, "--", *program, log="run.log", **pipes)
+        wait_for("connection", lambda: connection_of(two_ways, command) == ("1/2", 0))
+    wait_for("witness", lambda: connection_of(two_ways, command) == ("2/2", 1))
+    if command == "proxy":
+        assert_echo(client, QUESTION)
+        client.close()
+    else:
+        answer, _ = client.communicate(QUESTION, timeout=60)
+        assert (client.returncode, answer) == (0, QUESTION)
     assert server.wait(20) == 0, server.stderr.read().decode()
 
 

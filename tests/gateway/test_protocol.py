@@ -22,6 +22,7 @@ from peer import (
     Hello,
     Initiator,
     Keystream,
+    LateWitness,
     Negotiated,
     Responder,
     service_tag,
@@ -425,6 +426,44 @@ def test_changed_bytes_of_a_key_update_are_detected(hybrid):
 
             with pytest.raises(ProtocolError):
                 key_update(hybrid, tamper)
+
+
+def late_witness(tamper) -> tuple[Initiator, Responder]:
+    """The ends after a late witness, each of whose messages `tamper` replaces."""
+    initiator, responder = ends_after_handshake(peer.SEALED_AESGCM, True)
+    share = os.urandom(32)
+    witness = tamper(peer.WITNESS, peer.encode_witness(initiator.session, 1, share))
+    late = LateWitness(responder, witness)
+    answer = tamper(peer.SHARE, late.answer)
+    late.finish(tamper(peer.CONFIRM, peer.late_confirm(initiator.updates, 1, share, answer)))
+    return initiator, responder
+
+
+def test_late_witness_is_mixed_into_the_next_keys_of_both_ends():
+    initiator, responder = late_witness(lambda kind, message: message)
+    assert initiator.updates.late == responder.updates.late != {}
+    responder.opener.feed(initiator.updates.request())
+    initiator.opener.feed(responder.updates.output)
+    responder.opener.feed(initiator.updates.output)
+    assert responder.opener.feed(initiator.sealer.seal(b"text")) == b"text"
+    assert initiator.updates.late == responder.updates.late == {}
+    with pytest.raises(ProtocolError, match="of a path that has one"):
+        LateWitness(responder, peer.encode_witness(initiator.session, 1, bytes(32)))
+
+
+@pytest.mark.parametrize("changed", [peer.WITNESS, peer.SHARE, peer.CONFIRM])
+def test_changed_bytes_of_a_late_witness_are_detected(changed):
+    length = {peer.WITNESS: 69, peer.SHARE: 68, peer.CONFIRM: 36}[changed]
+    for offset in range(length):
+
+        def tamper(kind, message, offset=offset):
+            if kind != changed:
+                return message
+            assert len(message) == length
+            return message[:offset] + bytes([message[offset] ^ 0x10]) + message[offset + 1 :]
+
+        with pytest.raises(ProtocolError):
+            late_witness(tamper)
 
 
 def test_an_end_that_crosses_a_request_cancels_the_update():

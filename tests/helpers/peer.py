@@ -276,6 +276,7 @@ class Responder:
             expect(claimed == path, "a WITNESS is of another path")
             pairs[path] = (share, shares[path])
         self.level, self.identified = f"{len(received.paths) + 1}/{received.configured}", received.identified
+        self.session, self.paths = received.session, set(received.paths)
         ciphertext, kem = b"", b""
         self.hybrid = bool(received.encapsulation_key)
         if key := received.encapsulation_key:
@@ -324,3 +325,27 @@ def late_confirm(updates: Updates, path: int, share: bytes, answer: bytes) -> by
     expect(hmac.compare_digest(body[33:], expected), "a wrong confirmation")
     updates.late[path] = pair
     return message(CONFIRM, bytes([path]) + keys.confirmation(INITIATOR, path, updates.hash))
+
+
+class LateWitness:
+    """The responder's part of a late witness, from its WITNESS: send `answer`, then call `finish`."""
+
+    def __init__(self, end: Responder, witness: bytes, share: bytes | None = None):
+        """`end`: the responder after its handshake."""
+        session, self.path, theirs = decode_witness(witness)
+        expect(session == end.session, "a WITNESS is of another session")
+        expect(self.path not in end.paths, "a WITNESS is of a path that has one")
+        self.end, self.pair = end, (theirs, share or os.urandom(32))
+        self.keys = Shares.of(end.updates.late_salt, {self.path: self.pair})
+        self.answer = message(SHARE, bytes([self.path]) + self.pair[1] + self._confirmation(RESPONDER))
+
+    def _confirmation(self, role: int) -> bytes:
+        return self.keys.confirmation(role, self.path, self.end.updates.hash)
+
+    def finish(self, confirm: bytes):
+        """Verifies CONFIRM. The next update mixes the shares in."""
+        body = body_of(CONFIRM, confirm, 33)
+        expect(body[0] == self.path, "a CONFIRM is of another path")
+        expect(hmac.compare_digest(body[1:], self._confirmation(INITIATOR)), "a wrong confirmation")
+        self.end.paths.add(self.path)
+        self.end.updates.late[self.path] = self.pair

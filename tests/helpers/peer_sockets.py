@@ -4,7 +4,7 @@ The program enters the control group of a gateway, which writes the TCP option. 
 its static private key, PEER_EXPECTED the public key that the other end must have, both in hexadecimal digits; PEER_VERSION
 is another version of the protocol that it claims to speak. In mode `sealed`, PEER_PAD is the unit of its padding and PEER_UNIT that of the
 other end, which it checks, PEER_UPDATES the number of key updates that it asks for as initiator while it sends, and PEER_VIOLATION one of VIOLATIONS that it commits
-after the handshake. With PEER_LATE the initiator's witnesses come after the handshake.
+after the handshake. With PEER_LATE the witnesses come after the handshake: the initiator opens them then, the responder waits for them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from peer import (
     RESPONDER,
     Initiator,
     Keystream,
+    LateWitness,
     Negotiated,
     Responder,
     decode_witness,
@@ -239,7 +240,9 @@ def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], neg
     return connection
 
 
-def accept_sealed(connections: dict[int, socket.socket], handshakes: Handshakes) -> SealedConnection:
+def accept_sealed(
+    connections: dict[int, socket.socket], handshakes: Handshakes
+) -> tuple[SealedConnection, Responder]:
     """Performs the responder's handshake, on a main connection and its witnesses, which are given by their peers' ports."""
     received = {port: receive_message(connection) for port, connection in connections.items()}
     [main] = [port for port, message in received.items() if message[0] == HELLO]
@@ -255,7 +258,15 @@ def accept_sealed(connections: dict[int, socket.socket], handshakes: Handshakes)
     identity = receive_message(connections[main]) if end.identified else None
     confirms = {path: receive_message(connections[port]) for path, port in by_path.items()}
     end.finish(confirms, identity, key_of("PEER_EXPECTED"))
-    return SealedConnection(connections[main], end)
+    return SealedConnection(connections[main], end), end
+
+
+def accept_late_witness(end: Responder, connection: socket.socket):
+    """Performs the responder's part of a late witness."""
+    witness = LateWitness(end, receive_message(connection))
+    connection.sendall(witness.answer)
+    witness.finish(receive_message(connection))
+    connection.close()
 
 
 def connected(interface: str, address: str, port: int) -> socket.socket:
@@ -289,14 +300,17 @@ def accept(mode: str, interfaces: list[str], address: str, port: int):
     listener.bind((address, port))
     listener.listen()
     accepted = {}
-    for _ in interfaces:
+    late = interfaces[1:] if os.environ.get("PEER_LATE") else []
+    for _ in interfaces[len(late) :]:
         connection, (_, peer) = listener.accept()
         accepted[peer] = connection
     if mode == "stream":
         [(peer, main)] = accepted.items()
         connection = StreamConnection(main, handshakes.of(peer), RESPONDER)
     else:
-        connection = accept_sealed(accepted, handshakes)
+        connection, end = accept_sealed(accepted, handshakes)
+        for _ in late:
+            accept_late_witness(end, listener.accept()[0])
     while data := connection.recv():
         connection.sendall(data)
     connection.shutdown()

@@ -362,6 +362,12 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let config = args.paths.config()?;
     let settings = args.protection.outbound("run", &args.peers, &config)?;
     let user = args.user.as_deref().map(|name| User::find(name).map(Some)).unwrap_or_else(User::caller)?;
+    if let Some((user, missing)) = user.as_ref().and_then(|user| Some((user, user.missing_capabilities()?))) {
+        bail!(
+            "cannot run the program as {}: this process lacks {missing}: run plait as root, as by sudo",
+            user.name()
+        );
+    }
     block_on_gated(settings, async |settings, gate| {
         let gateway = Gateway::start(settings)?;
         gateway.publish();

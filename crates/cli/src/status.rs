@@ -53,8 +53,9 @@ fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
         0 => String::new(),
         invalid => format!(" ({invalid} reset for invalid records)"),
     };
-    let Counts { protected, plain, refused, .. } = counts;
-    writeln!(out, "  {protected} protected{invalid}, {plain} plain, {refused} refused{rejected}")?;
+    let Counts { protected, plain, refused, key_updates, .. } = counts;
+    let updates = key_updates_text(*key_updates);
+    writeln!(out, "  {protected} protected{invalid}{updates}, {plain} plain, {refused} refused{rejected}")?;
     let failures = gateway.handshake_failures.iter().filter(|(_, count)| **count > 0);
     let failures: Vec<String> = failures.map(|(reason, count)| format!("{count} {reason}")).collect();
     if !failures.is_empty() {
@@ -65,6 +66,14 @@ fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  handshakes: {waiting} half open, {dropped} dropped, {refused} connections refused")?;
     }
     gateway.connections.iter().try_for_each(|connection| print_connection(connection, out))
+}
+
+fn key_updates_text(key_updates: u64) -> String {
+    match key_updates {
+        0 => String::new(),
+        1 => ", 1 key update".to_owned(),
+        updates => format!(", {updates} key updates"),
+    }
 }
 
 fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::Result<()> {
@@ -78,11 +87,7 @@ fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::
     };
     let identity =
         connection.identity.as_ref().map(|identity| format!(" identity {identity}")).unwrap_or_default();
-    let updates = match connection.key_updates {
-        None | Some(0) => String::new(),
-        Some(1) => ", 1 key update".to_owned(),
-        Some(updates) => format!(", {updates} key updates"),
-    };
+    let updates = key_updates_text(connection.key_updates.unwrap_or(0));
     writeln!(
         out,
         "  #{id} {application} <-> {peer}  {mode}{level}{identity} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received{updates}"

@@ -15,12 +15,16 @@ enum plait_option_number {
 	PLAIT_OPTION_VERSION = 1,
 };
 
-/* On SYN: the offered modes. On SYN-ACK: the one chosen mode, or none if the two ends share no mode. */
+/*
+ * On SYN: the offered modes. On SYN-ACK: the one chosen mode, or if the two ends share no mode, those of the responder, with
+ * PLAIT_MODE_REQUIRED. On a reset: why the connection ends (CloseReason).
+ */
 struct plait_option {
 	__u8 kind;
 	__u8 length;
 	__u8 exid[4];
 	__u8 version;
+	/* Or the reason. */
 	__u8 modes;
 };
 _Static_assert(sizeof(struct plait_option) == 8, "fits next to MP_CAPABLE on SYN and SYN-ACK");
@@ -73,11 +77,15 @@ _Static_assert(sizeof(struct plait_selection) == 80, "no hidden padding");
 struct plait_negotiate_settings {
 	/* Modes this end offers and accepts. */
 	__u32 modes;
+	/* Connections without one of them are refused. */
+	__u32 required;
+	/* Resets tell peers that speak plait why, if user space says so. */
+	__u32 give_reasons;
 	/* Report every outcome. */
 	__u32 report_outcomes;
 	struct plait_selection selection;
 };
-_Static_assert(sizeof(struct plait_negotiate_settings) == 88, "no hidden padding");
+_Static_assert(sizeof(struct plait_negotiate_settings) == 96, "no hidden padding");
 
 /* Bits of plait_option.modes. A responder chooses the highest bit that both sides know. */
 enum plait_mode {
@@ -89,6 +97,8 @@ enum plait_mode {
 	PLAIT_MODE_SEALED_AESGCM = 1 << 5,
 	/* Only in the kernel module: keyed by the MPTCP keys, without a handshake. */
 	PLAIT_MODE_STREAM_KEYS = 1 << 6,
+	/* No mode: the responder requires one of its modes. */
+	PLAIT_MODE_REQUIRED = 1 << 7,
 };
 
 enum plait_outcome {
@@ -122,6 +132,7 @@ struct plait_verdict {
 	__u64 remote_key;
 	__u32 token;
 	__u8 outcome;
+	/* At the initiator without a common mode: those of the responder, with PLAIT_MODE_REQUIRED. */
 	__u8 mode;
 	/* All modes offered by the initiator. */
 	__u8 offered;
@@ -129,6 +140,15 @@ struct plait_verdict {
 	__u8 joined;
 };
 _Static_assert(sizeof(struct plait_verdict) == 24, "no hidden padding");
+
+/* Why a connection ends, in the same storage: codes of CloseReason, or 0. */
+struct plait_close_reasons {
+	/* What user space tells the peer, before it resets the connection. */
+	__u8 own;
+	/* What the peer's reset told. */
+	__u8 peer;
+};
+_Static_assert(sizeof(struct plait_close_reasons) == 2, "no hidden padding");
 
 /* Reports an outcome as soon as it is known. Ports in host order, addresses in network order. */
 struct plait_outcome_event {

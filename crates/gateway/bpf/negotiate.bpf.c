@@ -9,6 +9,7 @@
  *	SYN		initiator	offers its modes
  *	SYN-ACK		responder	chooses one, if the SYN offered any
  *	ACK, data	initiator	confirms offer and choice, until the responder's next packet
+ *	RST		either		tells why, if user space says so and the peer speaks plait
  *
  * Without the confirmation, a path that strips the option only from the SYN-ACK would leave the responder
  * decoding a plain stream. A responder under a SYN flood sends SYN cookies and stores nothing: then the
@@ -21,11 +22,15 @@
 #include <bpf/bpf_endian.h>
 #include "constants.h"
 #include "kernel.h"
+#include "close_reason.h"
 #include "intf.h"
 #include "selection.h"
 
 /* After this many unanswered SYNs, the offer is omitted: a middlebox may drop unknown options. */
 #define MAX_OFFERS 2
+
+/* What a program for packets returns. */
+#define PASS 1
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -118,6 +123,14 @@ static __always_inline __u8 common_mode(const struct plait_option *offer)
 		if (common & 1 << bit)
 			return 1 << bit;
 	return 0;
+}
+
+/* What a responder without a common mode answers. */
+static __always_inline __u8 responder_modes(void)
+{
+	struct plait_negotiate_settings *config = get_settings();
+
+	return own_modes() | (config && config->required ? PLAIT_MODE_REQUIRED : 0);
 }
 
 static __always_inline void set_flags(struct bpf_sock_ops *ctx, int set, int clear)
@@ -237,14 +250,54 @@ static __always_inline int writes_choice(struct bpf_sock_ops *ctx, struct plait_
 	       load_offer(ctx, offer) == 0;
 }
 
+/* What user space tells the peer with a reset; 0: nothing. */
+static __always_inline __u8 own_reason(struct bpf_sock_ops *ctx)
+{
+	struct mptcp_sock *msk = mptcp_of(ctx);
+	struct plait_close_reasons *reasons = NULL;
+	struct bpf_sock *sk = ctx->sk;
+
+	if (msk)
+		reasons = bpf_sk_storage_get(&close_reasons, msk, 0, 0);
+	else if (sk)
+		reasons = bpf_sk_storage_get(&close_reasons, sk, 0, 0);
+	return reasons ? reasons->own : 0;
+}
+
+/*
+ * After the handshake: whether subflows can tell the peer why they are reset. Linux resets those of MPTCP before their state
+ * changes, so that this program must see all that they send, and nearly always writes nothing.
+ */
+static __always_inline void watch_resets(struct bpf_sock_ops *ctx)
+{
+	struct plait_verdict *verdict = verdict_of(ctx, mptcp_of(ctx), 0);
+	struct plait_negotiate_settings *config = get_settings();
+
+	if (config && config->give_reasons && verdict && verdict->outcome != PLAIT_OUTCOME_PLAIN)
+		set_flags(ctx, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, 0);
+	else
+		set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+}
+
+/* Until the responder's next packet. */
+static __always_inline int is_confirming(struct bpf_sock_ops *ctx)
+{
+	return ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG;
+}
+
 static __always_inline void reserve(struct bpf_sock_ops *ctx)
 {
 	struct plait_option offer;
 
-	if (writes_offer(ctx) || writes_choice(ctx, &offer))
-		bpf_reserve_hdr_opt(ctx, sizeof(struct plait_option), 0);
-	else if (!(ctx->skb_tcp_flags & TCPHDR_SYN))
+	if (ctx->skb_tcp_flags & TCPHDR_RST) {
+		if (own_reason(ctx))
+			bpf_reserve_hdr_opt(ctx, sizeof(struct plait_option), 0);
+	} else if (ctx->skb_tcp_flags & TCPHDR_SYN) {
+		if (writes_offer(ctx) || writes_choice(ctx, &offer))
+			bpf_reserve_hdr_opt(ctx, sizeof(struct plait_option), 0);
+	} else if (is_confirming(ctx)) {
 		bpf_reserve_hdr_opt(ctx, sizeof(struct plait_confirmation), 0);
+	}
 }
 
 static __always_inline void write_confirmation(struct bpf_sock_ops *ctx)
@@ -263,12 +316,17 @@ static __always_inline void write(struct bpf_sock_ops *ctx)
 {
 	struct plait_option offer;
 
-	if (writes_offer(ctx)) {
+	if (ctx->skb_tcp_flags & TCPHDR_RST) {
+		struct plait_option own = option(own_reason(ctx));
+
+		bpf_store_hdr_opt(ctx, &own, sizeof(own), 0);
+	} else if (writes_offer(ctx)) {
 		struct plait_option own = option(own_modes());
 
 		bpf_store_hdr_opt(ctx, &own, sizeof(own), 0);
 	} else if (writes_choice(ctx, &offer)) {
-		struct plait_option choice = option(common_mode(&offer));
+		__u8 mode = common_mode(&offer);
+		struct plait_option choice = option(mode ? mode : responder_modes());
 
 		bpf_store_hdr_opt(ctx, &choice, sizeof(choice), 0);
 	} else if (!(ctx->skb_tcp_flags & TCPHDR_SYN)) {
@@ -285,18 +343,17 @@ static __always_inline void initiator_established(struct bpf_sock_ops *ctx)
 		return;
 	if (load_option(ctx, &choice, 0)) {
 		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0, own_modes());
-	} else if (choice.version != PLAIT_OPTION_VERSION || !(choice.modes & own_modes()) ||
-		   choice.modes & (choice.modes - 1)) {
+	} else if (choice.version != PLAIT_OPTION_VERSION) {
 		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0, own_modes());
+	} else if (!(choice.modes & own_modes()) || choice.modes & (choice.modes - 1)) {
+		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, choice.modes, own_modes());
 	} else if (!msk->remote_key) {
 		conclude(ctx, msk, PLAIT_OUTCOME_FALLBACK, choice.modes, own_modes());
 	} else {
 		conclude(ctx, msk, PLAIT_OUTCOME_NEGOTIATED, choice.modes, own_modes());
 		/* Confirm until the responder's next packet. */
 		set_flags(ctx, BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG, 0);
-		return;
 	}
-	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
 static __always_inline int is_confirmed(struct bpf_sock_ops *ctx, __u8 offered, __u8 chosen)
@@ -386,7 +443,8 @@ static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 	}
 	mode = common_mode(&offer);
 	if (!mode)
-		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0, offer.modes);
+		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0,
+			 offer.version == PLAIT_OPTION_VERSION ? offer.modes : 0);
 	else
 		conclude(ctx, msk,
 			 responder_outcome(is_confirmed(ctx, offer.modes, mode), msk && msk->remote_key),
@@ -396,8 +454,7 @@ static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 static __always_inline void responder_established(struct bpf_sock_ops *ctx)
 {
 	conclude_accepted(ctx);
-	/* The flag was inherited from the listener. */
-	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+	watch_resets(ctx);
 }
 
 SEC("sockops")
@@ -418,16 +475,43 @@ int negotiate(struct bpf_sock_ops *ctx)
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		initiator_established(ctx);
+		watch_resets(ctx);
+		if (is_confirming(ctx))
+			set_flags(ctx, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, 0);
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		responder_established(ctx);
 		break;
 	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
-		set_flags(ctx, 0,
-			  BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+		set_flags(ctx, 0, BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+		watch_resets(ctx);
 		break;
 	}
 	return 1;
+}
+
+SEC("cgroup_skb/ingress")
+int read_close_reason(struct __sk_buff *skb)
+{
+	struct plait_close_reasons *reasons;
+	struct bpf_sock *sk = skb->sk;
+	struct mptcp_sock *msk;
+	__u8 reason;
+
+	sk = sk ? bpf_sk_fullsock(sk) : NULL;
+	if (!sk || sk->type != SOCK_STREAM)
+		return PASS;
+	reason = reason_of_reset(skb);
+	if (!reason)
+		return PASS;
+	msk = (struct mptcp_sock *)bpf_skc_to_mptcp_sock(sk);
+	if (msk)
+		reasons = bpf_sk_storage_get(&close_reasons, msk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	else
+		reasons = bpf_sk_storage_get(&close_reasons, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (reasons)
+		reasons->peer = reason;
+	return PASS;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -12,8 +12,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut, OpenObject, PrintLevel, li
 use zeroize::Zeroizing;
 
 use crate::bindings::{
-    plait_client, plait_destination, plait_negotiate_settings, plait_outcome_event, plait_ports,
-    plait_redirect_settings, plait_selection, plait_syn, plait_trusted_settings, plait_verdict,
+    plait_client, plait_close_reasons, plait_destination, plait_negotiate_settings, plait_outcome_event,
+    plait_ports, plait_redirect_settings, plait_selection, plait_syn, plait_trusted_settings, plait_verdict,
 };
 
 macro_rules! plain_numbers {
@@ -27,6 +27,7 @@ macro_rules! plain_numbers {
 
 plain_numbers!(
     plait_client,
+    plait_close_reasons,
     plait_destination,
     plait_negotiate_settings,
     plait_ports,
@@ -163,4 +164,9 @@ pub(crate) fn lookup<V: Pod>(map: &MapHandle, key: &[u8]) -> Result<Option<V>, B
     let value = map.lookup(key, MapFlags::ANY).map_err(failed("read a map"))?;
     // It may contain keys.
     Ok(value.map(Zeroizing::new).map(|bytes| bytemuck::pod_read_unaligned(&bytes)))
+}
+
+/// Sets the value under a key.
+pub(crate) fn update(map: &MapHandle, key: &[u8], value: &impl Pod) -> Result<(), BpfError> {
+    map.update(key, bytemuck::bytes_of(value), MapFlags::ANY).map_err(failed("write to a map"))
 }

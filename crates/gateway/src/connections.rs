@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::handshake::FirstFlight;
 use crate::paths::{Backoff, POLL_INTERVAL, Path, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL};
 use crate::protection::ProtectionStatus;
-use crate::relay::Progress;
+use crate::relay::{KeyUpdateCounter, Progress};
 use crate::report::{ConnectionReport, SubflowReport};
 use crate::socket::canonical;
 
@@ -36,6 +36,8 @@ pub(crate) struct Connection {
 pub(crate) struct Connections {
     live: Arc<Mutex<LiveConnections>>,
     last_id: AtomicU64,
+    /// Of all connections so far.
+    key_updates: Arc<AtomicU64>,
 }
 
 type LiveConnections = BTreeMap<u64, Weak<Connection>>;
@@ -61,16 +63,19 @@ impl Connections {
     pub(crate) fn add(
         &self,
         application: SocketAddr,
+        peer: SocketAddr,
         far: TcpStream,
         protection: ProtectionStatus,
-    ) -> io::Result<Arc<Connection>> {
+    ) -> Arc<Connection> {
         let token = Info::of(&far).ok().filter(|info| !info.fallback).map(|info| info.token);
-        let peer = canonical(far.peer_addr()?);
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Arc::new(Connection {
             far,
             token,
-            progress: Progress::default(),
+            progress: Progress {
+                key_updates: KeyUpdateCounter::new(&self.key_updates),
+                ..Progress::default()
+            },
             protection,
             application,
             peer,
@@ -78,7 +83,7 @@ impl Connections {
             _entry: Entry { id, live: Arc::clone(&self.live) },
         });
         lock(&self.live).insert(id, Arc::downgrade(&connection));
-        Ok(connection)
+        connection
     }
 
     fn live(&self) -> LiveConnections {
@@ -87,11 +92,21 @@ impl Connections {
 
     /// A number that changes whenever a live connection makes progress: bytes are carried, or the peer acknowledges some.
     pub(crate) fn progress(&self) -> u64 {
-        self.live().values().filter_map(Weak::upgrade).fold(0, |sum: u64, connection| {
+        self.all().iter().fold(0, |sum: u64, connection| {
             let acknowledged = Info::of(&connection.far).map_or(0, |info| info.snd_una);
             let carried = connection.progress.sent.total() + connection.progress.received.total();
             sum.wrapping_add(acknowledged).wrapping_add(carried)
         })
+    }
+
+    /// The connections that live now.
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
+        self.live().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The key updates of all connections since the gateway's start.
+    pub(crate) fn key_updates(&self) -> u64 {
+        self.key_updates.load(Ordering::Relaxed)
     }
 
     pub(crate) fn report(&self) -> Vec<ConnectionReport> {
@@ -156,7 +171,7 @@ impl Connection {
             negotiated: mode != Mode::Off,
             protocol: if self.token.is_some() { "mptcp" } else { "tcp" }.to_owned(),
             token: self.token.map(|token| format!("{:08x}", token.0)),
-            key_updates: (mode == Mode::Sealed).then(|| self.progress.key_updates.load(Ordering::Relaxed)),
+            key_updates: (mode == Mode::Sealed).then(|| self.progress.key_updates.total()),
             sent: self.progress.sent.total(),
             received: self.progress.received.total(),
             age_s: self.since.elapsed().as_secs_f64(),

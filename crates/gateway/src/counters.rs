@@ -41,12 +41,14 @@ impl Counters {
         FailureReason::ALL.iter().map(|&reason| (reason, count(reason))).collect()
     }
 
+    /// Without the key updates, which connections count.
     pub(crate) fn report(&self) -> Counts {
         let failures = self.failures();
         Counts {
             protected: self.protected.load(Ordering::Relaxed),
             plain: self.plain.load(Ordering::Relaxed),
             invalid_records: self.invalid_records.load(Ordering::Relaxed),
+            key_updates: 0,
             refused: failures.values().sum(),
             rejected_identity: failures[&FailureReason::Identity],
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use plait_linux::cgroup;
+use plait_linux::privileges::MissingCapabilities;
 use plait_proto::option::Mode;
 use plait_proto::sealed::MAX_PATHS;
 
@@ -60,6 +61,9 @@ pub enum ProtectionError {
     /// No MPTCP.
     #[error("the kernel has no MPTCP, or it is disabled: sysctl -w net.mptcp.enabled=1 (see `plait doctor`)")]
     Mptcp,
+    /// Not root.
+    #[error("this process lacks {0}: run plait as root, as by sudo")]
+    Privileges(MissingCapabilities),
     /// No cgroup for the gateway.
     #[error("cannot create a cgroup: {0}")]
     Cgroup(cgroup::Error),
@@ -78,7 +82,7 @@ pub enum ProtectionError {
         pid: u32,
     },
     /// No control of the paths.
-    #[error("cannot manage paths: {0} (needs CAP_NET_ADMIN and a kernel with MPTCP; see `plait doctor`)")]
+    #[error("cannot manage paths: {0} (`plait doctor` lists what is missing)")]
     Paths(io::Error),
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plait_linux::{cgroup, memory, pm};
+use plait_proto::close_reason::CloseReason;
 use plait_proto::codec::records::{Error, Padding};
 use plait_proto::identity::{KeyPair, PublicKey};
 use plait_proto::option::Mode;
@@ -35,7 +36,7 @@ use crate::monitor::Monitor;
 use crate::peer_limit::PeerLimit;
 use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus, Refusal};
 use crate::relay::{RecordOptions, RelayError, Transforms, relay};
-use crate::report::Report;
+use crate::report::{Counts, Report};
 use crate::socket::{canonical, configure};
 use crate::status::StatusSocket;
 use crate::trust::{ExpectedPeer, Identities, PeerName};
@@ -109,6 +110,20 @@ impl CarryError {
             CarryError::Relay(_) => None,
             CarryError::Refused(refusal) => Some(refusal.into()),
             CarryError::Establish(error) => Some(error.into()),
+        }
+    }
+
+    /// What the peer is told; `None` if it ended the connection itself, or the application did.
+    fn close_reason(&self) -> Option<CloseReason> {
+        match self {
+            CarryError::Relay(RelayError::Record(Error::Failure(_)) | RelayError::Near(_)) => None,
+            CarryError::Relay(RelayError::Record(_) | RelayError::KeyUpdate(_)) => {
+                Some(CloseReason::Authentication)
+            }
+            CarryError::Relay(RelayError::Far(error)) => {
+                (error.kind() == io::ErrorKind::TimedOut).then_some(CloseReason::NoPath)
+            }
+            CarryError::Refused(_) | CarryError::Establish(_) => self.failure_reason()?.close_reason(),
         }
     }
 }
@@ -248,7 +263,7 @@ impl Gateway {
             mode: self.policy().mode(),
             require: self.policy().requires(),
             required_paths: self.policy().required_paths_text(),
-            counts: self.counters.report(),
+            counts: Counts { key_updates: self.connections.key_updates(), ..self.counters.report() },
             handshake_failures: self.counters.failures(),
             handshakes: self.pending.report(),
             connections: self.connections.report(),
@@ -348,6 +363,14 @@ impl Gateway {
         }
     }
 
+    /// Tells the peer why a connection could not be established; if the peer ended it, returns why, as far as it told.
+    pub(crate) fn failed(&self, far: &TcpStream, error: EstablishError) -> EstablishError {
+        match self.negotiation.failed(far, (&error).into()) {
+            Some(reason) => EstablishError::Ended(reason),
+            None => error,
+        }
+    }
+
     /// Runs the handshake of mode `sealed` on a connection opened here to `peer`. If its key is expected, both ends
     /// authenticate.
     pub(crate) async fn handshake_outbound(
@@ -405,14 +428,18 @@ impl Gateway {
         };
         let verify_peer = |key: &PublicKey| self.identities().verify_client(key);
         let has_joins = |stream: &TcpStream| self.negotiation.has_joins(stream);
-        let accepted = self.pending.respond(params, config, verify_peer, far, has_joins).await;
-        match accepted.map_err(EstablishError::from)? {
-            Accepted::Witness | Accepted::Unused => Ok(None),
+        let accepted = self.pending.respond(params, config, verify_peer, &far, has_joins).await;
+        match accepted.map_err(|error| self.failed(&far, error.into()))? {
+            Accepted::Witness(witness) => {
+                self.pending.add_witness(witness, far)?;
+                Ok(None)
+            }
+            Accepted::Unused => Ok(None),
             Accepted::LateWitness(level) => {
                 debug!("a late witness raised a connection to {level} paths");
                 Ok(None)
             }
-            Accepted::Main(far, session, registration) => {
+            Accepted::Main(session, registration) => {
                 self.negotiation.warn_once.level(&far, session.witnesses.level());
                 let established = Established::sealed(*session, self.record_options());
                 if let Some(session) = &established.protection.session {
@@ -441,12 +468,13 @@ impl Gateway {
     pub(crate) fn register(
         &self,
         application: SocketAddr,
+        peer: SocketAddr,
         far: TcpStream,
         protection: ProtectionStatus,
-    ) -> io::Result<Arc<Connection>> {
-        let connection = self.connections.add(application, far, protection)?;
+    ) -> Arc<Connection> {
+        let connection = self.connections.add(application, peer, far, protection);
         self.counters.carried(connection.protection.mode);
-        Ok(connection)
+        connection
     }
 
     /// Carries a connection until it ends or fails, or until `failure` completes.
@@ -457,17 +485,36 @@ impl Gateway {
         transforms: Transforms,
         failure: impl Future<Output = impl Into<CarryError>>,
     ) -> Result<(), CarryError> {
-        tokio::select! {
-            done = relay(near, &connection.far, transforms, &connection.progress) => {
-                if let Err(RelayError::Record(Error::Failure(failure))) = &done {
-                    self.negotiation.warn_once.failure_of_peer(connection.peer, *failure);
-                } else if let Err(error @ (RelayError::Record(_) | RelayError::KeyUpdate(_))) = &done {
-                    self.counters.invalid_record();
-                    self.negotiation.warn_once.invalid_record(connection.peer, error);
-                }
-                Ok(done?)
-            }
+        let carried = tokio::select! {
+            done = relay(near, &connection.far, transforms, &connection.progress) => done.map_err(CarryError::from),
             reason = failure => Err(reason.into()),
+        };
+        carried.inspect_err(|error| self.carry_failed(connection, error))
+    }
+
+    /// Tells the peer why a connection ends, or logs why the peer ended it.
+    fn carry_failed(&self, connection: &Connection, error: &CarryError) {
+        let Connection { far, peer, protection, progress, .. } = connection;
+        let warn_once = &self.negotiation.warn_once;
+        if let Some(reason) = error.close_reason() {
+            self.negotiation.set_close_reason(far, reason);
+        }
+        match error {
+            CarryError::Relay(RelayError::Record(Error::Failure(reason))) => {
+                warn_once.ended_by_peer(*peer, *reason, true);
+            }
+            CarryError::Relay(error @ (RelayError::Record(_) | RelayError::KeyUpdate(_))) => {
+                self.counters.invalid_record();
+                warn_once.invalid_record(*peer, error);
+            }
+            CarryError::Relay(RelayError::Far(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+                if let Some(reason) = self.negotiation.close_reason_of_peer(far) {
+                    warn_once.ended_by_peer(*peer, reason, false);
+                } else if protection.mode == Mode::Off && progress.received.total() == 0 {
+                    warn_once.reset_at_start(*peer, self.policy().mode());
+                }
+            }
+            CarryError::Relay(_) | CarryError::Refused(_) | CarryError::Establish(_) => {}
         }
     }
 
@@ -507,6 +554,9 @@ impl Gateway {
     async fn reset_remaining(&self, drained: bool) {
         if !drained {
             warn!("resetting the connections that are still open after {:?}", self.settings.drain);
+            for connection in self.connections.all() {
+                self.negotiation.set_close_reason(&connection.far, CloseReason::Stopped);
+            }
         }
         self.tasks.close();
         self.abort.cancel();

@@ -26,7 +26,7 @@ pub use failure::FailureReason;
 pub(crate) use initiate::{Witnesses, initiate};
 pub(crate) use late_witness::add_late_witness;
 pub(crate) use message_io::{HANDSHAKE_TIMEOUT, SealedError};
-pub(crate) use negotiation::Negotiation;
+pub(crate) use negotiation::{Negotiation, ResetAtStart};
 pub(crate) use negotiator::Negotiator;
 pub(crate) use respond::{Accepted, PendingHandshakes};
 pub(crate) use running_sessions::Registration;

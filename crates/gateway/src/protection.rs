@@ -140,7 +140,7 @@ impl ProtectionPolicy {
         }
         Err(match reason {
             PlainReason::NotNegotiated | PlainReason::Off => Refusal::NotNegotiated,
-            PlainReason::NoCommonMode => Refusal::NoCommonMode,
+            PlainReason::NoCommonMode(peer) => Refusal::NoCommonMode { own: self.mode(), peer },
             PlainReason::Fallback => Refusal::Fallback,
         })
     }
@@ -151,8 +151,8 @@ impl ProtectionPolicy {
 pub(crate) enum PlainReason {
     /// The peer sent no option of plait.
     NotNegotiated,
-    /// The peer speaks plait, but shares no mode or version.
-    NoCommonMode,
+    /// The peer speaks plait, but shares no mode or version. Its mode, if it is known.
+    NoCommonMode(Option<Mode>),
     /// The connection fell back to TCP, so there are no MPTCP keys.
     Fallback,
     /// This gateway's own mode is off.
@@ -162,10 +162,16 @@ pub(crate) enum PlainReason {
 /// Why a connection is not carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("protection is required, but the peer did not negotiate: run plait there, or drop --require")]
+    #[error(
+        "protection is required, but the peer did not negotiate: run plait there, in another mode than off, or drop --require"
+    )]
     NotNegotiated,
-    #[error("protection is required, but the peer offers no common mode: use the same --mode on both ends")]
-    NoCommonMode,
+    #[error("protection is required, but {}: use the same --mode on both ends", different_modes(*own, *peer))]
+    NoCommonMode { own: Mode, peer: Option<Mode> },
+    #[error(
+        "the peer requires protection, but {}: use the same --mode on both ends", different_modes(*own, *peer)
+    )]
+    PeerRequires { own: Mode, peer: Option<Mode> },
     #[error(
         "protection is required, but the connection fell back to TCP, which has no MPTCP keys: enable MPTCP at the peer, \
          or find the middlebox that strips its options"
@@ -179,6 +185,14 @@ pub(crate) enum Refusal {
     EarlySubflow,
     #[error("the kernel did not report the outcome of the handshake")]
     NoVerdict,
+}
+
+/// What the two ends do not share. `peer`: the mode that the peer's option names.
+pub(crate) fn different_modes(own: Mode, peer: Option<Mode>) -> String {
+    match peer {
+        Some(peer) => format!("the peer's mode is '{peer}' and that of this gateway '{own}'"),
+        None => format!("the peer offers no mode in common with '{own}', that of this gateway"),
+    }
 }
 
 /// Proof that the policy has judged a connection's handshake, and permits to carry it.
@@ -265,7 +279,7 @@ mod tests {
     fn prefer_carries_plain_and_require_refuses() {
         let prefer = ProtectionPolicy::Prefer(Mode::Xor64);
         let require = ProtectionPolicy::Require(Mode::Xor64);
-        for reason in [PlainReason::NotNegotiated, PlainReason::NoCommonMode, PlainReason::Fallback] {
+        for reason in [PlainReason::NotNegotiated, PlainReason::NoCommonMode(None), PlainReason::Fallback] {
             let judged = prefer.judge_plain(reason);
             assert!(judged.is_ok_and(|agreed| matches!(agreed, Agreement::Plain(got) if got == reason)));
             assert!(require.judge_plain(reason).is_err());

@@ -19,7 +19,7 @@ use std::io;
 
 use tokio::net::TcpStream;
 
-pub(crate) use progress::Progress;
+pub(crate) use progress::{KeyUpdateCounter, Progress};
 pub(crate) use records::{RecordOptions, Records, Updates};
 pub(crate) use transform::{Seeds, Transform, Transforms};
 

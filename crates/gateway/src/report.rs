@@ -41,6 +41,8 @@ pub struct Counts {
     /// Those of `protected` in mode `sealed` that were reset because a record was modified, lost or malformed, or a key
     /// update failed.
     pub invalid_records: u64,
+    /// Key updates of connections in mode `sealed`, which gave this end new keys.
+    pub key_updates: u64,
     /// Carried unprotected.
     pub plain: u64,
     /// Refused by the policy, or because the handshake failed.

@@ -5,13 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plait_proto::codec::records::Failure;
+use plait_proto::close_reason::CloseReason;
+use plait_proto::option::Mode;
 use plait_proto::sealed::{Level, MAX_PATHS, peer_network};
 use tokio::net::TcpStream;
 use tracing::{debug, info, warn};
 
 use crate::handshake::FailureReason;
-use crate::protection::PlainReason;
+use crate::protection::{PlainReason, different_modes};
 use crate::rate_limit::RateLimit;
 use crate::relay::RelayError;
 
@@ -29,6 +30,7 @@ pub(crate) struct WarnOnce {
     invalid_record: RateLimit<IpAddr>,
     changes: RateLimit<IpAddr>,
     plain: RateLimit<IpAddr>,
+    reset: RateLimit<IpAddr>,
     level: RateLimit<IpAddr>,
     unwitnessed: RateLimit<(String, IpAddr)>,
     too_many_paths: AtomicBool,
@@ -43,6 +45,7 @@ impl Default for WarnOnce {
             invalid_record: RateLimit::new(WARNINGS_PER_MINUTE, MINUTE),
             changes: RateLimit::new(WARNINGS_PER_MINUTE, MINUTE),
             plain: RateLimit::new(1, STATE_INTERVAL),
+            reset: RateLimit::new(1, STATE_INTERVAL),
             level: RateLimit::new(1, STATE_INTERVAL),
             unwitnessed: RateLimit::new(1, STATE_INTERVAL),
             too_many_paths: AtomicBool::default(),
@@ -79,22 +82,41 @@ impl WarnOnce {
         warn_at_limited_rate(&self.invalid_record, peer.ip(), &format!("{peer}: reset: {error}{meaning}"));
     }
 
-    /// The peer's gateway ended a connection, and told why.
-    pub(crate) fn failure_of_peer(&self, peer: SocketAddr, failure: Failure) {
+    /// The peer's gateway ended a connection, and told why, in a record or, not authenticated, in a TCP option.
+    pub(crate) fn ended_by_peer(&self, peer: SocketAddr, reason: CloseReason, is_authenticated: bool) {
+        let doubt = if is_authenticated {
+            String::new()
+        } else {
+            let path = format!("the path to {}", peer.ip());
+            format!("; {}", FailureReason::RefusedByPeer.meaning(&path))
+        };
         warn_at_limited_rate(
             &self.failure,
             peer.ip(),
-            &format!("{peer}: its gateway ended a connection: {failure}"),
+            &format!("{peer}: its gateway ended a connection: {reason}{doubt}"),
         );
     }
 
+    /// The peer reset an unprotected connection before it had sent a byte. `mode`: that of this gateway.
+    pub(crate) fn reset_at_start(&self, peer: SocketAddr, mode: Mode) {
+        if self.reset.admit(peer_network(peer.ip())).is_some() {
+            warn!(
+                "{peer} reset an unprotected connection before it sent anything: its service may be down, or if plait runs \
+                 there, it may require a mode, which its log tells (the mode of this gateway is '{mode}')"
+            );
+        }
+    }
+
     /// Connections with the peer are carried unprotected although a mode is preferred; logged again after a protected one.
-    pub(crate) fn plain(&self, peer: IpAddr, reason: PlainReason) {
+    /// `mode`: that of this gateway.
+    pub(crate) fn plain(&self, peer: IpAddr, mode: Mode, reason: PlainReason) {
         let why = match reason {
             PlainReason::Off => return,
-            PlainReason::NotNegotiated => "the peer does not speak plait",
-            PlainReason::NoCommonMode => "the peer offers no common mode",
-            PlainReason::Fallback => "the connection fell back to TCP",
+            PlainReason::NotNegotiated => "the peer does not speak plait, or its mode is off".to_owned(),
+            PlainReason::NoCommonMode(of_peer) => {
+                format!("{}: use the same --mode on both ends", different_modes(mode, of_peer))
+            }
+            PlainReason::Fallback => "the connection fell back to TCP".to_owned(),
         };
         if self.has_changed(&self.plain, peer) {
             warn!("connections with {peer} are carried PLAIN: {why} (--require refuses them)");

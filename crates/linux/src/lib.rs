@@ -24,6 +24,7 @@ pub mod mptcp;
 pub mod netlink;
 pub mod netns;
 pub mod pm;
+pub mod privileges;
 pub mod probe;
 pub mod sandbox;
 pub mod signal;

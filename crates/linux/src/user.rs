@@ -8,6 +8,8 @@ use nix::unistd::{self, Gid, Uid};
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
+use crate::privileges::MissingCapabilities;
+
 /// A user, with what a program that runs as this user inherits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
@@ -67,6 +69,15 @@ impl User {
         })
     }
 
+    /// Why this process cannot [become](User::become_user) this user, if it cannot.
+    pub fn missing_capabilities(&self) -> Option<MissingCapabilities> {
+        MissingCapabilities::to_change_user().filter(|_| !self.is_current())
+    }
+
+    fn is_current(&self) -> bool {
+        Uid::effective() == self.uid && Gid::effective() == self.gid
+    }
+
     /// The login name.
     pub fn name(&self) -> &str {
         &self.name
@@ -82,7 +93,7 @@ impl User {
     /// # Errors
     /// The process lacks the privileges.
     pub fn become_user(&self) -> io::Result<()> {
-        if Uid::effective() == self.uid && Gid::effective() == self.gid {
+        if self.is_current() {
             return Ok(());
         }
         unistd::setgroups(&self.groups)?;

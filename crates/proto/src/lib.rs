@@ -1,6 +1,7 @@
 //! plait's protocol without any I/O: no sockets, clocks, files or runtime. Callers move the bytes.
 //!
 //! - [`option`]: the modes and the bits by which the TCP option negotiates them.
+//! - [`close_reason`]: why an end ends a connection, as it tells the other.
 //! - [`codec`]: what happens to an application's bytes once a mode was negotiated.
 //! - [`sealed`]: the handshake of mode `sealed`: messages, state machines of both ends, and the responder's table of
 //!   half-open sessions; and the key updates after it.
@@ -8,6 +9,7 @@
 //!
 //! The protocol is specified in `docs/internals/protocol.md`, its promises in `docs/reference/threat-model.md`.
 
+pub mod close_reason;
 pub mod codec;
 mod derive;
 pub mod identity;

@@ -1,7 +1,7 @@
 //! The modes of protection, and the bits by which the TCP option negotiates them.
 //!
 //! The option is the experimental kind 254 with ExID `PLAI` (RFC 6994): on SYN its last byte has a bit for every
-//! [`Variant`] that the initiator offers, on SYN-ACK the one bit that the responder chose. The kernel writes and reads
+//! [`Variant`] that the initiator offers, on SYN-ACK the one bit that the responder chose, or if there is none in common, its own. The kernel writes and reads
 //! it (`negotiate.bpf.c`); this module is what user space needs to know of it.
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,17 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// The mode whose variants these bits are; `None` for those of several or of none.
+    #[must_use]
+    pub fn of_bits(bits: u8) -> Option<Mode> {
+        let of_mode = |mode: Mode| {
+            let variants = Variant::ALL.into_iter().filter(|variant| variant.mode() == mode);
+            variants.fold(0, |all, variant| all | variant.bit())
+        };
+        let modes = [Mode::Xor64, Mode::Stream, Mode::Sealed];
+        modes.into_iter().find(|mode| bits != 0 && bits & !of_mode(*mode) == 0)
+    }
+
     /// The option bits of the variants that an end in this mode offers and accepts. Variants of one mode only: a
     /// middlebox that clears bits could otherwise turn the offer into one of a weaker mode.
     #[must_use]
@@ -127,6 +138,14 @@ mod tests {
                 assert_eq!(offered, expected, "{mode}: {variant:?}");
             }
         }
+    }
+
+    #[test]
+    fn bits_of_one_mode_name_it() {
+        assert_eq!([0x01, 0x02, 0x03].map(Mode::of_bits), [Some(Mode::Xor64); 3]);
+        assert_eq!([0x04, 0x08, 0x0c].map(Mode::of_bits), [Some(Mode::Stream); 3]);
+        assert_eq!([0x10, 0x20, 0x30].map(Mode::of_bits), [Some(Mode::Sealed); 3]);
+        assert_eq!([0, 0x05, 0x31, 0x40, 0x81].map(Mode::of_bits), [None; 5]);
     }
 
     #[test]

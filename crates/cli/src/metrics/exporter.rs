@@ -82,6 +82,8 @@ metrics! {
         "Gateway connections by outcome: protected, plain or refused";
     invalid_records: Counter = "gateway_invalid_records",
         "Connections in mode sealed reset because a record was invalid or a key update failed";
+    key_updates: Counter = "gateway_key_updates",
+        "Key updates of connections in mode sealed, each of which gave this end new keys";
     handshake_failures: Family<Labels<1>, Counter> = "handshake_failures",
         "Failed handshakes of gateways, by reason";
     samples: Counter = "samples", "Samples taken since the start";
@@ -210,12 +212,14 @@ impl Exporter {
                 metrics.active_connections.get_or_create(&active).inc();
             }
         }
-        let NewCounts { connections, failures, invalid_records } = self.gateways.since_last(reports);
+        let NewCounts { connections, failures, invalid_records, key_updates } =
+            self.gateways.since_last(reports);
         for NewConnections { command, outcome, connections } in connections {
             let labels = [("command", command), ("outcome", outcome.to_owned())];
             metrics.gateway_connections.get_or_create(&labels).inc_by(connections);
         }
         metrics.invalid_records.inc_by(invalid_records);
+        metrics.key_updates.inc_by(key_updates);
         // From the start, so that the first failure is an increase.
         for reason in FailureReason::ALL {
             let count = failures.get(reason).copied().unwrap_or(0);

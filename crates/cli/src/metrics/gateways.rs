@@ -23,6 +23,7 @@ pub(super) struct NewCounts {
     pub(super) connections: Vec<NewConnections>,
     pub(super) failures: BTreeMap<FailureReason, u64>,
     pub(super) invalid_records: u64,
+    pub(super) key_updates: u64,
 }
 
 /// The connections of a gateway since its previous report, for one outcome.
@@ -61,6 +62,7 @@ impl Gateways {
                 });
             }
             grown.invalid_records += now.invalid_records.saturating_sub(before.invalid_records);
+            grown.key_updates += now.key_updates.saturating_sub(before.key_updates);
             for (reason, count) in &report.handshake_failures {
                 let before = failures.get(reason).copied().unwrap_or(0);
                 *grown.failures.entry(*reason).or_default() += count.saturating_sub(before);
@@ -86,7 +88,7 @@ mod tests {
             mode: Mode::Xor64,
             require: true,
             required_paths: None,
-            counts: Counts { protected, refused: 1, ..Counts::default() },
+            counts: Counts { protected, refused: 1, key_updates: protected, ..Counts::default() },
             handshake_failures: [(FailureReason::Timeout, protected)].into(),
             handshakes: Handshakes::default(),
             connections: Vec::new(),
@@ -105,7 +107,7 @@ mod tests {
                 .filter(|new| new.outcome == "protected")
                 .map(|new| new.connections)
                 .sum();
-            assert_eq!(failures, protected, "they count alike");
+            assert_eq!((failures, new.key_updates), (protected, protected), "they count alike");
             protected
         };
         assert_eq!(protected(&[report(1, 5), report(2, 1)]), 6);

@@ -12,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 
 use plait_linux::mptcp::Key;
+use plait_proto::close_reason::CloseReason;
 use plait_proto::codec::records::{Opener, Sealer};
 use plait_proto::codec::stream::{Direction, RANDOM_LEN, StreamCipher, StreamSecret};
 use plait_proto::option::{Mode, Variant};
@@ -109,6 +110,8 @@ pub(crate) enum EstablishError {
     Random,
     #[error("network side: {0}")]
     Network(#[from] io::Error),
+    #[error("its gateway ended the connection: {0}")]
+    Ended(CloseReason),
     #[error("the peer chose a mode that this version does not know")]
     UnknownMode,
     #[error(transparent)]

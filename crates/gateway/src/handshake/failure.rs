@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use plait_proto::close_reason::CloseReason;
 use plait_proto::sealed::{HandshakeError, MessageError, RendezvousError};
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,8 @@ reasons! {
     Timeout "timeout",
     /// The peer closed or reset a connection.
     Closed "closed",
+    /// The peer's gateway ended a connection, and told why.
+    RefusedByPeer "refused_by_peer",
     /// A message of a session that is complete, or in excess of one.
     Replay "replay",
     /// Too many sessions are half open, or the peer has too many connections.
@@ -75,8 +78,8 @@ impl FailureReason {
     /// What it may mean, beyond a fault, for the path of the main connection, such as `the path through eth0`.
     pub(crate) fn meaning(self, path: &str) -> String {
         match self {
+            FailureReason::NoCommonMode => format!("or somebody on {path} may be changing TCP options"),
             FailureReason::NotNegotiated
-            | FailureReason::NoCommonMode
             | FailureReason::Fallback
             | FailureReason::Downgrade
             | FailureReason::Unconfirmed => format!("somebody on {path} may be stripping TCP options"),
@@ -103,6 +106,9 @@ impl FailureReason {
                     "the peer may have refused, as its log tells, or somebody on {path} may be interrupting"
                 )
             }
+            FailureReason::RefusedByPeer => {
+                format!("nothing authenticates this: somebody on {path} may have said it in its name")
+            }
             FailureReason::Limit => "somebody may be flooding this gateway".to_owned(),
             FailureReason::WeakerMode => {
                 "the configuration of this gateway, or what its host lacks".to_owned()
@@ -112,11 +118,35 @@ impl FailureReason {
     }
 }
 
+impl FailureReason {
+    /// What the peer is told; `None` if it ended the connection itself.
+    pub(crate) fn close_reason(self) -> Option<CloseReason> {
+        Some(match self {
+            FailureReason::Closed | FailureReason::RefusedByPeer => return None,
+            FailureReason::NotNegotiated
+            | FailureReason::NoCommonMode
+            | FailureReason::Downgrade
+            | FailureReason::WeakerMode => CloseReason::Mode,
+            FailureReason::Fallback | FailureReason::Unconfirmed => CloseReason::StrippedOptions,
+            FailureReason::TooFewPaths => CloseReason::Paths,
+            FailureReason::Authentication => CloseReason::Authentication,
+            FailureReason::Identity => CloseReason::Identity,
+            FailureReason::OtherService => CloseReason::OtherService,
+            FailureReason::OtherVersion => CloseReason::Version,
+            FailureReason::Message | FailureReason::Replay => CloseReason::Message,
+            FailureReason::EarlySubflow => CloseReason::EarlySubflow,
+            FailureReason::Timeout => CloseReason::Timeout,
+            FailureReason::Limit => CloseReason::Limit,
+            FailureReason::Internal => CloseReason::Internal,
+        })
+    }
+}
+
 impl From<&Refusal> for FailureReason {
     fn from(refusal: &Refusal) -> FailureReason {
         match refusal {
             Refusal::NotNegotiated => FailureReason::NotNegotiated,
-            Refusal::NoCommonMode => FailureReason::NoCommonMode,
+            Refusal::NoCommonMode { .. } | Refusal::PeerRequires { .. } => FailureReason::NoCommonMode,
             Refusal::Fallback => FailureReason::Fallback,
             Refusal::Unauthenticated => FailureReason::Identity,
             Refusal::Unconfirmed => FailureReason::Unconfirmed,
@@ -130,6 +160,7 @@ impl From<&EstablishError> for FailureReason {
     fn from(error: &EstablishError) -> FailureReason {
         match error {
             EstablishError::Closed | EstablishError::Network(_) => FailureReason::Closed,
+            EstablishError::Ended(_) => FailureReason::RefusedByPeer,
             EstablishError::Timeout => FailureReason::Timeout,
             EstablishError::Random => FailureReason::Internal,
             EstablishError::UnknownMode => FailureReason::NoCommonMode,

@@ -1,11 +1,16 @@
 //! Judges the handshake of every connection by one policy, for main connections and witnesses alike.
 
+use std::io;
+
 use plait_linux::cgroup::Cgroup;
+use plait_linux::privileges::MissingCapabilities;
+use plait_proto::close_reason::CloseReason;
 use plait_proto::option::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
+use super::failure::FailureReason;
 use super::negotiator::Negotiator;
 use crate::error::{ProtectionError, StartError};
 use crate::protection::{Agreement, PlainReason, ProtectionPolicy, Refusal};
@@ -14,6 +19,21 @@ use crate::warn_once::WarnOnce;
 
 /// Checks whether something else on this host prevents protection.
 pub(crate) type CheckHost = fn() -> Result<(), ProtectionError>;
+
+/// Why the peer reset a connection before this end had noticed that it was open, as far as that is known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResetAtStart {
+    #[error(transparent)]
+    Refused(Refusal),
+    #[error("its gateway ended the connection: {0}")]
+    Ended(CloseReason),
+}
+
+impl From<ResetAtStart> for io::Error {
+    fn from(reset: ResetAtStart) -> io::Error {
+        io::Error::new(io::ErrorKind::ConnectionReset, reset)
+    }
+}
 
 /// What every handshake of a gateway is judged by.
 pub(crate) struct Negotiation {
@@ -32,6 +52,9 @@ impl KernelNegotiation {
     fn start(policy: ProtectionPolicy, check: CheckHost) -> Result<KernelNegotiation, ProtectionError> {
         if !has_mptcp() {
             return Err(ProtectionError::Mptcp);
+        }
+        if let Some(missing) = MissingCapabilities::for_bpf() {
+            return Err(ProtectionError::Privileges(missing));
         }
         check()?;
         let cgroup = Cgroup::create_below_current("gateway").map_err(ProtectionError::Cgroup)?;
@@ -90,11 +113,41 @@ impl Negotiation {
         if let (Ok(agreement), Ok(peer)) = (&judged, far.peer_addr()) {
             let peer = peer.ip().to_canonical();
             match agreement {
-                Agreement::Plain(reason) => self.warn_once.plain(peer, *reason),
+                Agreement::Plain(reason) => self.warn_once.plain(peer, policy.mode(), *reason),
                 Agreement::Protected(_) => self.warn_once.protected(peer),
             }
         }
         judged
+    }
+
+    /// Tells the peer why its connection failed; if the peer ended it, returns why, as far as it told.
+    pub(crate) fn failed(&self, far: &TcpStream, reason: FailureReason) -> Option<CloseReason> {
+        match reason.close_reason() {
+            Some(reason) => {
+                self.set_close_reason(far, reason);
+                None
+            }
+            None => self.close_reason_of_peer(far),
+        }
+    }
+
+    /// Tells the peer, if it speaks plait, why this end is about to reset a connection.
+    pub(crate) fn set_close_reason(&self, far: &TcpStream, reason: CloseReason) {
+        if let Some(kernel) = &self.kernel {
+            kernel.negotiator.set_close_reason(far, reason);
+        }
+    }
+
+    /// Why the peer reset a connection that was opened here just now.
+    pub(crate) fn reset_at_start(&self, far: &TcpStream) -> Option<ResetAtStart> {
+        let kernel = self.kernel.as_ref()?;
+        let refused = kernel.negotiator.refusal_of_peer(self.policy, far).map(ResetAtStart::Refused);
+        refused.or_else(|| kernel.negotiator.close_reason_of_peer(far).map(ResetAtStart::Ended))
+    }
+
+    /// Why the peer reset a connection, as far as it told. Nothing authenticates it.
+    pub(crate) fn close_reason_of_peer(&self, far: &TcpStream) -> Option<CloseReason> {
+        self.kernel.as_ref()?.negotiator.close_reason_of_peer(far)
     }
 
     /// Whether the peer, or an attacker in its name, has opened a further subflow.

@@ -10,12 +10,15 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use libbpf_rs::MapHandle;
 use plait_linux::mptcp::{Info, Key};
+use plait_proto::close_reason::CloseReason;
+use plait_proto::option::Mode;
+use tracing::debug;
 use zeroize::Zeroize;
 
 use crate::bindings::{
-    PLAIT_JOINED, PLAIT_JOINED_EARLY, PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED,
-    PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN, PLAIT_OUTCOME_UNCONFIRMED, plait_negotiate_settings,
-    plait_verdict,
+    PLAIT_JOINED, PLAIT_JOINED_EARLY, PLAIT_MODE_REQUIRED, PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED,
+    PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN, PLAIT_OUTCOME_UNCONFIRMED, plait_close_reasons,
+    plait_negotiate_settings, plait_verdict,
 };
 use crate::bpf::{self, BpfError, id, lookup};
 use crate::protection::{Agreement, Negotiated, PlainReason, ProtectionPolicy, Refusal};
@@ -32,6 +35,7 @@ const PROMPT_ATTEMPTS: u32 = 20;
 pub(crate) struct Negotiator {
     verdicts: MapHandle,
     outcomes: MapHandle,
+    close_reasons: MapHandle,
     programs: bpf::Programs,
 }
 
@@ -48,8 +52,9 @@ impl Drop for Verdict {
 impl Negotiator {
     /// Attaches to a cgroup that holds only the gateway, for sockets created from then on.
     pub(crate) fn attach(policy: ProtectionPolicy, cgroup: impl AsFd) -> Result<Negotiator, BpfError> {
-        let modes = policy.mode().offer().into();
-        let mut negotiator = Negotiator::load(&plait_negotiate_settings { modes, ..Zeroable::zeroed() })?;
+        let (modes, required) = (policy.mode().offer().into(), policy.requires().into());
+        let settings = plait_negotiate_settings { modes, required, give_reasons: 1, ..Zeroable::zeroed() };
+        let mut negotiator = Negotiator::load(&settings)?;
         negotiator.attach_to(cgroup)?;
         Ok(negotiator)
     }
@@ -62,6 +67,7 @@ impl Negotiator {
         Ok(Negotiator {
             verdicts: bpf::handle(&skeleton.maps.verdicts)?,
             outcomes: bpf::handle(&skeleton.maps.outcomes)?,
+            close_reasons: bpf::handle(&skeleton.maps.close_reasons)?,
             programs: bpf::Programs::of(&skeleton)?,
         })
     }
@@ -87,8 +93,7 @@ impl Negotiator {
     }
 
     fn verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
-        let descriptor = socket.as_fd().as_raw_fd();
-        lookup(&self.verdicts, &descriptor.to_ne_bytes()).ok().flatten().map(Verdict)
+        lookup(&self.verdicts, &socket_key(socket)).ok().flatten().map(Verdict)
     }
 
     async fn settled_verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
@@ -119,12 +124,33 @@ impl Negotiator {
         let reason = match u32::from(verdict.0.outcome) {
             PLAIT_OUTCOME_NEGOTIATED => return protected(&verdict, socket),
             PLAIT_OUTCOME_PLAIN => PlainReason::NotNegotiated,
-            PLAIT_OUTCOME_NO_COMMON_MODE => PlainReason::NoCommonMode,
+            PLAIT_OUTCOME_NO_COMMON_MODE => no_common_mode(policy, &verdict)?,
             PLAIT_OUTCOME_FALLBACK => PlainReason::Fallback,
             PLAIT_OUTCOME_UNCONFIRMED => return Err(Refusal::Unconfirmed),
             _ => return Err(Refusal::NoVerdict),
         };
         policy.judge_plain(reason)
+    }
+
+    /// Tells the peer, by the reset that follows, why this end ends a connection; only a peer that speaks plait.
+    pub(crate) fn set_close_reason(&self, socket: &impl AsFd, reason: CloseReason) {
+        let (key, reasons) = (socket_key(socket), plait_close_reasons { own: reason.code(), peer: 0 });
+        if let Err(error) = bpf::update(&self.close_reasons, &key, &reasons) {
+            debug!("cannot tell the peer why the connection ends: {error}");
+        }
+    }
+
+    /// The peer's requirement in the handshake that this end does not fulfill.
+    pub(crate) fn refusal_of_peer(&self, policy: ProtectionPolicy, socket: &impl AsFd) -> Option<Refusal> {
+        let verdict = self.verdict(socket)?;
+        let differs = u32::from(verdict.0.outcome) == PLAIT_OUTCOME_NO_COMMON_MODE;
+        differs.then(|| no_common_mode(policy, &verdict).err()).flatten()
+    }
+
+    /// Why the peer ended a connection by a reset, as that claims.
+    pub(crate) fn close_reason_of_peer(&self, socket: &impl AsFd) -> Option<CloseReason> {
+        let reasons = lookup::<plait_close_reasons>(&self.close_reasons, &socket_key(socket)).ok()??;
+        (reasons.peer != 0).then(|| CloseReason::from_code(reasons.peer))
     }
 
     /// Whether the peer opened a further subflow before any data of the first flight had arrived.
@@ -136,6 +162,23 @@ impl Negotiator {
     pub(crate) fn has_joins(&self, socket: &impl AsFd) -> bool {
         self.verdict(socket).is_none_or(|verdict| u32::from(verdict.0.joined) & PLAIT_JOINED != 0)
     }
+}
+
+/// Of maps that store values with sockets.
+fn socket_key(socket: &impl AsFd) -> [u8; 4] {
+    socket.as_fd().as_raw_fd().to_ne_bytes()
+}
+
+/// The two ends have no mode in common. A peer that requires its own would refuse the connection.
+fn no_common_mode(policy: ProtectionPolicy, Verdict(verdict): &Verdict) -> Result<PlainReason, Refusal> {
+    let required = PLAIT_MODE_REQUIRED as u8;
+    let is_initiator = verdict.offered == policy.mode().offer();
+    let of_peer = if is_initiator { verdict.mode } else { verdict.offered };
+    let peer = Mode::of_bits(of_peer & !required);
+    if is_initiator && of_peer & required != 0 {
+        return Err(Refusal::PeerRequires { own: policy.mode(), peer });
+    }
+    Ok(PlainReason::NoCommonMode(peer))
 }
 
 fn protected(Verdict(verdict): &Verdict, socket: &impl AsFd) -> Result<Agreement, Refusal> {

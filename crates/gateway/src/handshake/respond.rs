@@ -30,9 +30,9 @@ pub(crate) struct PendingHandshakes {
 /// What an accepted connection was.
 pub(crate) enum Accepted<'a, P> {
     /// The main connection of a session.
-    Main(TcpStream, Box<Session<P>>, Registration<'a>),
-    /// A witness; the task of its main connection owns it now.
-    Witness,
+    Main(Box<Session<P>>, Registration<'a>),
+    /// A witness, to be [added](PendingHandshakes::add_witness) to its session.
+    Witness(Witness),
     /// A late witness, by which its session has reached this level.
     LateWitness(Level),
     /// A connection that its peer closed without a message, or a witness of a session that has ended.
@@ -79,20 +79,15 @@ impl PendingHandshakes {
         params: &Params,
         config: ResponderConfig<'_>,
         verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
-        far: TcpStream,
+        far: &TcpStream,
         has_joins: impl Fn(&TcpStream) -> bool,
     ) -> Result<Accepted<'_, P>, SealedError> {
         with_timeout(HANDSHAKE_TIMEOUT, async {
-            let peer = far.peer_addr()?.ip().to_canonical();
-            match recv(&far).await {
+            match recv(far).await {
                 Ok(FirstMessage::Witness(witness)) => match self.running.owner(&witness) {
-                    WitnessOwner::Handshake => {
-                        let complete = self.sessions().add_witness(Instant::now(), peer, witness, far)?;
-                        hand_over(complete);
-                        Ok(Accepted::Witness)
-                    }
+                    WitnessOwner::Handshake => Ok(Accepted::Witness(witness)),
                     WitnessOwner::Session(session) => {
-                        match answer_late_witness(session, witness, &far, has_joins).await {
+                        match answer_late_witness(session, witness, far, has_joins).await {
                             // The initiator gave it up, as when its connection has ended.
                             Err(
                                 SealedError::SessionEnded
@@ -105,15 +100,23 @@ impl PendingHandshakes {
                     WitnessOwner::EndedSession => Ok(Accepted::Unused),
                 },
                 Ok(FirstMessage::Hello(hello)) => {
-                    let replied = self.reply(params, config, verify_peer, &far, &hello, has_joins).await;
+                    let replied = self.reply(params, config, verify_peer, far, &hello, has_joins).await;
                     let (session, registration) = replied?;
-                    Ok(Accepted::Main(far, Box::new(session), registration))
+                    Ok(Accepted::Main(Box::new(session), registration))
                 }
                 Err(SealedError::Message(MessageError::Ended { got: 0, .. })) => Ok(Accepted::Unused),
                 Err(error) => Err(error),
             }
         })
         .await
+    }
+
+    /// Adds a witness to its session, whose main connection's task owns it from then on.
+    pub(crate) fn add_witness(&self, witness: Witness, far: TcpStream) -> Result<(), SealedError> {
+        let peer = far.peer_addr()?.ip().to_canonical();
+        let complete = self.sessions().add_witness(Instant::now(), peer, witness, far)?;
+        hand_over(complete);
+        Ok(())
     }
 
     async fn reply<P, E: Into<Box<dyn Error + Send + Sync>>>(

@@ -90,13 +90,17 @@ async fn respond_by(
 ) -> Result<(TcpStream, Session), SealedError> {
     let mut answers = tokio::task::JoinSet::new();
     for stream in accepted {
-        answers
-            .spawn(async move { pending.respond(&params(), config, verify_peer, stream, |_| false).await });
+        answers.spawn(async move {
+            let answer = pending.respond(&params(), config, verify_peer, &stream, |_| false).await?;
+            Ok::<_, SealedError>((answer, stream))
+        });
     }
     let mut main = None;
     while let Some(answer) = answers.join_next().await {
-        if let Accepted::Main(stream, established, _) = answer.expect("it does not panic")? {
-            main = Some((stream, *established));
+        match answer.expect("it does not panic")? {
+            (Accepted::Main(established, _), stream) => main = Some((stream, *established)),
+            (Accepted::Witness(witness), stream) => pending.add_witness(witness, stream)?,
+            (Accepted::LateWitness(_) | Accepted::Unused, _) => {}
         }
     }
     main.ok_or(SealedError::Timeout)
@@ -289,7 +293,7 @@ async fn connection_with_an_early_subflow_is_refused() {
     let (params, pending) = (params(), pending());
     let (_, other) = tokio::join!(
         initiate(&params, asks(RequiredPaths::Any, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT),
-        pending.respond(&params, config(RequiredPaths::Any), accept_any, accepted, |_| true)
+        pending.respond(&params, config(RequiredPaths::Any), accept_any, &accepted, |_| true)
     );
     assert!(matches!(other, Err(SealedError::EarlySubflow)));
 }
@@ -299,7 +303,7 @@ async fn stalled_peer_times_out() {
     let (main, _, mut accepted) = session(0).await;
     let accepted = accepted.remove(0);
     let config = config(RequiredPaths::Any);
-    let silent = pending().respond(&params(), config, accept_any, accepted, |_| false).await;
+    let silent = pending().respond(&params(), config, accept_any, &accepted, |_| false).await;
     assert!(matches!(silent, Err(SealedError::Timeout)));
     drop(main);
     let (main, _accepted) = pair().await;
@@ -318,8 +322,10 @@ fn running(session: Session) -> Arc<RunningSession> {
 #[tokio::test]
 async fn late_witness_raises_the_level_of_a_running_session() {
     let (pending, params, path) = (pending(), params(), PathId::new(1).expect("a path's number"));
-    let respond = |stream| {
-        pending.respond(&params, config(RequiredPaths::Any), accept_any, stream, |_: &TcpStream| false)
+    let respond = async |stream: TcpStream| {
+        let config = config(RequiredPaths::Any);
+        let accepted = pending.respond(&params, config, accept_any, &stream, |_: &TcpStream| false).await?;
+        Ok::<_, SealedError>((accepted, stream))
     };
     let (main, accepted) = pair().await;
     let alone = Witnesses { configured: 2, streams: Vec::new() };
@@ -328,7 +334,7 @@ async fn late_witness_raises_the_level_of_a_running_session() {
         initiate(&params, asked, accept_any, &main, alone, HANDSHAKE_TIMEOUT),
         respond(accepted)
     );
-    let Ok(Accepted::Main(_far, other, registration)) = other else { panic!("expected a main connection") };
+    let Ok((Accepted::Main(other, registration), _far)) = other else { panic!("expected a main connection") };
     let (one, other) = (running(one.expect("the handshake completes")), running(*other));
     assert_eq!(one.level().to_string(), "1/2");
 
@@ -342,7 +348,7 @@ async fn late_witness_raises_the_level_of_a_running_session() {
     let (added, answered, ()) =
         tokio::join!(add_late_witness(&weak, path, &witness), respond(arrived), completes);
     assert_eq!(added.expect("it is added").to_string(), "2/2");
-    assert!(matches!(answered, Ok(Accepted::LateWitness(level)) if level.is_full()));
+    assert!(matches!(answered, Ok((Accepted::LateWitness(level), _)) if level.is_full()));
     assert_eq!((one.level(), other.level().to_string()), (other.level(), "2/2".to_owned()));
 
     // Witnesses that are not needed any more are nobody's fault.
@@ -351,5 +357,5 @@ async fn late_witness_raises_the_level_of_a_running_session() {
     close_on_drop(&witness).expect("it is a socket");
     assert!(matches!(add_late_witness(&weak, path, &witness).await, Err(SealedError::SessionEnded)));
     drop(witness);
-    assert!(matches!(respond(arrived).await, Ok(Accepted::Unused)));
+    assert!(matches!(respond(arrived).await, Ok((Accepted::Unused, _))));
 }

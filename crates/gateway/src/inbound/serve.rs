@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use plait_linux::interfaces::{Scope, interfaces};
 use plait_linux::mptcp::{Protocol, stream_socket};
-use plait_proto::codec::records::Failure;
+use plait_proto::close_reason::CloseReason;
 use plait_proto::option::Mode;
 use plait_proto::sealed::Services;
 use socket2::Domain;
@@ -20,7 +20,7 @@ use crate::error::StartError;
 use crate::gateway::{CarryError, Gateway};
 use crate::handshake::{Established, FailureReason, FirstFlight, Side, sealed_params};
 use crate::protection::Refusal;
-use crate::socket::send_last;
+use crate::socket::{canonical, send_last};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -73,9 +73,12 @@ impl Gateway {
             async move {
                 let _place = match gateway.peer_limit.admit(peer.ip()) {
                     Ok(place) => place,
-                    Err(error) => return gateway.handshake_failed(peer, None, FailureReason::Limit, &error),
+                    Err(error) => {
+                        gateway.negotiation().set_close_reason(&far, CloseReason::Limit);
+                        return gateway.handshake_failed(peer, None, FailureReason::Limit, &error);
+                    }
                 };
-                match gateway.serve_one(far, &service, &services).await {
+                match gateway.serve_one(far, canonical(peer), &service, &services).await {
                     Ok(()) => debug!("{peer}: done"),
                     Err(ServeError::Carry(error)) => match error.failure_reason() {
                         Some(reason) => gateway.handshake_failed(peer, None, reason, &error),
@@ -91,10 +94,16 @@ impl Gateway {
     async fn serve_one(
         &self,
         far: TcpStream,
+        peer: SocketAddr,
         service: &Service,
         services: &Services,
     ) -> Result<(), ServeError> {
-        let agreement = self.negotiation().agreement(self.policy(), &far).await.map_err(CarryError::from)?;
+        let refused = |far: &TcpStream, refusal: Refusal| {
+            self.negotiation().failed(far, (&refusal).into());
+            CarryError::from(refusal)
+        };
+        let agreement = self.negotiation().agreement(self.policy(), &far).await;
+        let agreement = agreement.map_err(|refusal| refused(&far, refusal))?;
         let (far, established, _registration) = match sealed_params(&agreement, Side::Responder) {
             Some(params) => {
                 // On the heap: the state of other modes' connections, which is moved around, stays small.
@@ -106,28 +115,29 @@ impl Gateway {
                 }
             }
             None if self.identities().authenticates_clients() => {
-                return Err(CarryError::from(Refusal::Unauthenticated).into());
+                return Err(refused(&far, Refusal::Unauthenticated).into());
             }
             None => {
                 let established = self.establish(&agreement, Side::Responder, &far).await;
+                let established = established.map_err(|error| self.failed(&far, error));
                 (far, established.map_err(CarryError::from)?, None)
             }
         };
         let Established { protection, exporter, mut transforms, first_flight } = established;
         let _carried = self.permit().await;
-        let peer = far.peer_addr().map_err(ServeError::Service)?;
         let near = match service.connect(peer, protection.clone(), exporter).await {
             Ok(near) => near,
             Err(error) => {
-                if let Some(notice) = transforms.failure(Failure::Service) {
+                match transforms.failure(CloseReason::Service) {
                     // The client learns it, or sees a reset.
-                    let _ = send_last(&far, &notice).await;
+                    Some(notice) => drop(send_last(&far, &notice).await),
+                    None => self.negotiation().set_close_reason(&far, CloseReason::Service),
                 }
                 return Err(ServeError::Service(error));
             }
         };
         let application = near.peer_addr().map_err(ServeError::Service)?;
-        let connection = self.register(application, far, protection).map_err(ServeError::Service)?;
+        let connection = self.register(application, peer, far, protection);
         let mode = connection.protection.mode;
         let early_subflow = async {
             if first_flight == FirstFlight::BothDirections {

@@ -140,6 +140,8 @@ impl Enabler {
         let selection = options.selection();
         let mut negotiator = Negotiator::load(&plait_negotiate_settings {
             modes: options.mode.offer(),
+            required: options.require.into(),
+            give_reasons: 0,
             report_outcomes: 1,
             selection,
         })?;
@@ -263,18 +265,18 @@ impl Enabler {
                 return true;
             }
             PLAIT_OUTCOME_PLAIN => PlainReason::NotNegotiated,
-            PLAIT_OUTCOME_NO_COMMON_MODE => PlainReason::NoCommonMode,
+            PLAIT_OUTCOME_NO_COMMON_MODE => PlainReason::NoCommonMode(None),
             PLAIT_OUTCOME_FALLBACK => PlainReason::Fallback,
             _ => {
                 self.warn_refused(peer, &Refusal::Unconfirmed);
                 return false;
             }
         };
-        if reason == PlainReason::NoCommonMode && self.options.mode == ModuleMode::Stream {
+        if reason == PlainReason::NoCommonMode(None) && self.options.mode == ModuleMode::Stream {
             self.warn_once.stream_of_module();
         }
         match self.options.policy().judge_plain(reason) {
-            Ok(_) => self.warn_once.plain(peer.ip(), reason),
+            Ok(_) => self.warn_once.plain(peer.ip(), self.options.policy().mode(), reason),
             Err(refusal) => self.warn_refused(peer, &refusal),
         }
         !self.options.require

@@ -42,7 +42,7 @@ impl Outbound {
         addresses: &[SocketAddr],
     ) -> Result<Stream, ConnectError> {
         let opened = self.open(peer, addresses, None).await?;
-        let (stream, near) = Stream::pair(opened.peer()?, opened.protection(), opened.exporter()).await?;
+        let (stream, near) = Stream::pair(opened.peer(), opened.protection(), opened.exporter()).await?;
         let outbound = Arc::clone(self);
         self.gateway().carry_in_background(async move {
             if let Err(error) = outbound.carry(&near, opened).await {

@@ -11,11 +11,12 @@ use plait_linux::mptcp::{is_mptcp, stream_socket};
 use plait_linux::pm::user_space_sockets;
 use rustix::io::Errno;
 use socket2::{Domain, Socket};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::congestion_control::CongestionControl;
 use crate::gateway::Gateway;
+use crate::handshake::{Negotiation, ResetAtStart};
 use crate::paths::{Blackholes, Roles, Routes};
 use crate::socket::{canonical, reset_on_drop};
 
@@ -36,6 +37,7 @@ pub(super) struct Dialer {
     socket_batch: usize,
     blackholes: Option<Blackholes>,
     routes: Arc<Routes>,
+    negotiation: Arc<Negotiation>,
 }
 
 /// An address to connect to, and the interface to connect through; `None`: as routing decides.
@@ -75,6 +77,7 @@ impl Dialer {
             socket_batch: (gateway.max_accepted() / 2).clamp(1, MAX_SOCKET_BATCH),
             blackholes,
             routes,
+            negotiation: Arc::clone(gateway.negotiation()),
         }
     }
 
@@ -178,10 +181,29 @@ impl Dialer {
             }
         }
         socket.set_nonblocking(true)?;
-        let socket = TcpSocket::from_std_stream(socket.into());
-        match tokio::time::timeout(CONNECT_TIMEOUT, socket.connect(destination)).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT, self.connect_socket(socket, destination)).await {
             Ok(connected) => connected,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// As [`tokio::net::TcpSocket::connect`]; but if the peer has reset the connection already, the error is why, if that is
+    /// known.
+    async fn connect_socket(&self, socket: Socket, destination: SocketAddr) -> io::Result<TcpStream> {
+        match socket.connect(&destination.into()) {
+            Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        let stream = TcpStream::from_std(socket.into())?;
+        stream.writable().await?;
+        match stream.take_error()? {
+            None => Ok(stream),
+            Some(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                Err(self.negotiation.reset_at_start(&stream).map_or(error, io::Error::from))
+            }
+            Some(error) => Err(error),
         }
     }
 
@@ -209,6 +231,9 @@ pub(super) fn alternate_families(addresses: &[SocketAddr]) -> impl Iterator<Item
 
 /// Adds the interface to an error, and keeps its kind for the application's reply.
 fn with_interface(interface: &str, error: io::Error) -> io::Error {
+    if error.get_ref().is_some_and(|inner| inner.is::<ResetAtStart>()) {
+        return error;
+    }
     io::Error::new(error.kind(), format!("through {interface}: {error}"))
 }
 

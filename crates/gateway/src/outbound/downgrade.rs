@@ -7,7 +7,7 @@ use chrono::NaiveDate;
 use plait_proto::option::Mode;
 
 use crate::handshake::FailureReason;
-use crate::protection::{ProtectionPolicy, Refusal};
+use crate::protection::{ProtectionPolicy, Refusal, different_modes};
 use crate::trust::{PeerName, SealedPeer, SealedPeers, SealedPeersError};
 
 /// A connection would be carried in a weaker mode than one to the same peer before.
@@ -17,7 +17,7 @@ pub(super) enum DowngradeError {
         "{peer} was reached sealed before (last on {last}) and is never carried plain again, but {reason}: if you \
          know that no plait answers there any more, run `plait peers forget {peer}`"
     )]
-    Plain { peer: PeerName, last: NaiveDate, reason: &'static str },
+    Plain { peer: PeerName, last: NaiveDate, reason: String },
     #[error(
         "{peer} was reached sealed before (last on {last}) and is never carried in a weaker mode again, but the mode of this \
          gateway is '{mode}': use --mode sealed, on a host where `plait doctor` finds nothing missing, or run `plait peers \
@@ -81,9 +81,9 @@ impl DowngradeCheck {
     /// Why a refused connection is a downgrade, if it is.
     pub(super) fn explain(self, refusal: Refusal) -> Result<DowngradeError, Refusal> {
         let reason = match refusal {
-            Refusal::NotNegotiated => "the peer did not negotiate",
-            Refusal::NoCommonMode => "the peer offers no common mode",
-            Refusal::Fallback => "the connection fell back to TCP",
+            Refusal::NotNegotiated => "the peer did not negotiate".to_owned(),
+            Refusal::NoCommonMode { own, peer } => different_modes(own, peer),
+            Refusal::Fallback => "the connection fell back to TCP".to_owned(),
             _ => return Err(refusal),
         };
         match (self.peer, self.found) {

@@ -24,7 +24,8 @@ use crate::connections::Connection;
 use crate::error::{ProtectionError, StartError};
 use crate::gateway::{CarryError, Gateway};
 use crate::handshake::{
-    EstablishError, Established, FailureReason, HANDSHAKE_TIMEOUT, SealedError, Side, sealed_params,
+    EstablishError, Established, FailureReason, HANDSHAKE_TIMEOUT, ResetAtStart, SealedError, Side,
+    sealed_params,
 };
 use crate::keepalive;
 use crate::paths::{Blackholes, Roles, Routes, Subflows};
@@ -98,14 +99,16 @@ fn warn_of_missing_interfaces(roles: &Roles) {
 
 /// An established connection to a destination, not yet carried.
 pub(super) struct Opened {
+    /// The peer's address. A socket that the peer has reset meanwhile does not tell it.
+    peer: SocketAddr,
     far: TcpStream,
     established: Established,
 }
 
 impl Opened {
     /// The peer's address.
-    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
-        self.far.peer_addr().map(canonical)
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     pub(super) fn protection(&self) -> ProtectionStatus {
@@ -235,7 +238,7 @@ impl Outbound {
         };
         let downgrade = DowngradeCheck::new(peer, negotiation.policy(), &self.sealed_peers);
         let downgrade = downgrade.map_err(OpenError::from);
-        let downgrade = downgrade.inspect_err(|error| self.failed(first, None, error))?;
+        let downgrade = downgrade.map_err(|error| self.failed(first, None, error))?;
         let _running = match negotiation.policy().mode() {
             Mode::Sealed => Some(self.handshakes.acquire(first).await),
             Mode::Xor64 | Mode::Stream | Mode::Off => None,
@@ -243,20 +246,20 @@ impl Outbound {
         // Concurrently with the main connection, on the other paths.
         let (begun, witnesses) = (Instant::now(), self.start_witnesses(main, destinations));
         let connected = self.dialer.connect(destinations, interface).await;
-        let (far, destination) = connected.map_err(OpenError::Connect)?;
+        let (far, destination) = connected.map_err(|error| self.connect_failed(first, error))?;
         let connect_time = begun.elapsed();
         configure(&far, keepalive::IN_USE).map_err(OpenError::Connect)?;
         let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
-        let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
+        let expected = expected.map_err(|error| self.failed(destination, Some(&far), error))?;
         let expected = expected.as_ref();
         let connected =
             NewConnection { peer, expected, addresses: destinations, far: &far, connect_time, is_retry };
         let established = self.establish(&connected, downgrade, witnesses).await;
-        let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
+        let established = established.map_err(|error| self.failed(destination, Some(&far), error))?;
         if established.protection.mode == Mode::Sealed {
             self.sealed_peers.remember(peer, canonical(destination).ip()).await;
         }
-        Ok(Opened { far, established })
+        Ok(Opened { peer: canonical(destination), far, established })
     }
 
     /// Establishes a connection as its ends agreed, with a peer that must authenticate if one is expected.
@@ -327,12 +330,36 @@ impl Outbound {
             || connected.far.peer_addr().is_ok_and(|peer| self.witness_memory.was_intercepted(peer.ip()))
     }
 
-    /// Counts a failed handshake and warns of it.
-    fn failed(&self, peer: SocketAddr, far: Option<&TcpStream>, error: &OpenError) {
-        let Some(reason) = error.failure_reason() else { return };
+    /// An error of connecting; a reset may be the end of a handshake.
+    fn connect_failed(&self, peer: SocketAddr, error: io::Error) -> OpenError {
+        let negotiation = self.gateway.negotiation();
+        match error.downcast::<ResetAtStart>() {
+            Ok(ResetAtStart::Refused(refusal)) => self.failed(peer, None, refusal.into()),
+            Ok(ResetAtStart::Ended(reason)) => self.failed(peer, None, EstablishError::Ended(reason).into()),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::ConnectionReset {
+                    negotiation.warn_once.reset_at_start(canonical(peer), negotiation.policy().mode());
+                }
+                OpenError::Connect(error)
+            }
+        }
+    }
+
+    /// Counts a failed handshake, warns of it, and tells the peer why; or returns why the peer ended it, as far as it told.
+    fn failed(&self, peer: SocketAddr, far: Option<&TcpStream>, error: OpenError) -> OpenError {
+        let Some(reason) = error.failure_reason() else {
+            if let (OpenError::WitnessTimeout, Some(far)) = (&error, far) {
+                self.gateway.negotiation().failed(far, FailureReason::Timeout);
+            }
+            return error;
+        };
+        let told = far.and_then(|far| self.gateway.negotiation().failed(far, reason));
+        let error = told.map_or(error, |reason| EstablishError::Ended(reason).into());
         let interface =
             self.subflows.as_ref().zip(far).and_then(|(subflows, far)| subflows.interface_of(far));
-        self.gateway.handshake_failed(peer, interface.as_deref(), reason, error);
+        let reason = error.failure_reason().unwrap_or(reason);
+        self.gateway.handshake_failed(peer, interface.as_deref(), reason, &error);
+        error
     }
 
     /// Starts to open the witnesses of a connection that leaves through the interface `main`, in mode `sealed` and if the
@@ -383,9 +410,9 @@ impl Outbound {
     /// Carries an application's connection over an opened one until it ends.
     pub(super) async fn carry(&self, near: &TcpStream, opened: Opened) -> Result<(), CarryError> {
         let application = near.peer_addr().map_err(RelayError::Near)?;
-        let Opened { far, established: Established { protection, transforms, first_flight, .. } } = opened;
-        let peer = far.peer_addr().map_err(RelayError::Far)?;
-        let connection = self.gateway.register(application, far, protection).map_err(RelayError::Far)?;
+        let Opened { peer, far, established } = opened;
+        let Established { protection, transforms, first_flight, .. } = established;
+        let connection = self.gateway.register(application, peer, far, protection);
         let watch = self
             .subflows
             .as_ref()

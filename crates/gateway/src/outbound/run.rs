@@ -12,6 +12,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 
 use plait_linux::cgroup::Cgroup;
+use plait_linux::privileges::MissingCapabilities;
 use plait_linux::user::User;
 use rustix::process::{Pid, Resource, Rlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -152,6 +153,9 @@ impl Outbound {
     }
 
     async fn redirected_entry(&self) -> Result<Entry, ProtectionError> {
+        if let Some(missing) = MissingCapabilities::for_bpf() {
+            return Err(ProtectionError::Privileges(missing));
+        }
         let cgroup = Cgroup::create_below_current("program").map_err(ProtectionError::Cgroup)?;
         let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.ok();
         let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.ok();

@@ -1,5 +1,6 @@
 //! How many application bytes have crossed a connection.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
@@ -11,8 +12,34 @@ pub(crate) struct Progress {
     pub(crate) sent: ByteCounter,
     /// Bytes read from the network.
     pub(crate) received: ByteCounter,
-    /// Mode `sealed`: key updates that gave this end new keys.
-    pub(crate) key_updates: AtomicU64,
+    /// Mode `sealed`.
+    pub(crate) key_updates: KeyUpdateCounter,
+}
+
+/// Key updates that gave this end new keys.
+#[derive(Debug, Default)]
+pub(crate) struct KeyUpdateCounter {
+    of_connection: AtomicU64,
+    of_gateway: Arc<AtomicU64>,
+}
+
+impl KeyUpdateCounter {
+    /// Of a new connection of the gateway that this counter counts for.
+    pub(crate) fn new(of_gateway: &Arc<AtomicU64>) -> KeyUpdateCounter {
+        KeyUpdateCounter { of_connection: AtomicU64::default(), of_gateway: Arc::clone(of_gateway) }
+    }
+
+    /// Those of the connection.
+    pub(crate) fn total(&self) -> u64 {
+        self.of_connection.load(Ordering::Relaxed)
+    }
+
+    /// So many were completed by now. Returns whether they are more than before.
+    pub(crate) fn completed(&self, completed: u64) -> bool {
+        let before = self.of_connection.swap(completed, Ordering::Relaxed);
+        self.of_gateway.fetch_add(completed - before, Ordering::Relaxed);
+        completed != before
+    }
 }
 
 /// One direction.

@@ -7,7 +7,6 @@
 //! the receiving direction makes something to send, it wakes the sending one. Neither waits for the other.
 
 use std::io::{self, IoSliceMut};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -75,7 +74,7 @@ impl Updates {
         let mut state = self.state();
         let next_key = state.receive(Instant::now(), control, content)?;
         let completed = state.completed();
-        if progress.key_updates.swap(completed, Ordering::Relaxed) != completed {
+        if progress.key_updates.completed(completed) {
             debug!("key update {completed} of a connection");
         }
         Ok(next_key)

@@ -1,7 +1,7 @@
 //! The transforms of a connection's two directions.
 
 use plait_linux::mptcp::Key;
-use plait_proto::codec::records::Failure;
+use plait_proto::close_reason::CloseReason;
 use plait_proto::codec::stream::Keystream;
 use plait_proto::codec::xor64::{Decoder, Encoder, Seed};
 use ring::hmac;
@@ -50,10 +50,10 @@ impl Transforms {
     }
 
     /// The last bytes to the network, which tell the peer why the connection ends; `None` in modes without such.
-    pub(crate) fn failure(&mut self, failure: Failure) -> Option<Vec<u8>> {
+    pub(crate) fn failure(&mut self, reason: CloseReason) -> Option<Vec<u8>> {
         match self {
             Transforms::InPlace { .. } => None,
-            Transforms::Records(records) => Some(records.sealer.failure(failure)),
+            Transforms::Records(records) => Some(records.sealer.failure(reason)),
         }
     }
 

@@ -127,7 +127,8 @@ impl Identities {
         self.clients.is_some()
     }
 
-    /// What the key of a peer with this name and address is verified against; `None` if it need not authenticate.
+    /// What the key of a peer with this name and address is verified against; `None` if it need not authenticate. It reads the
+    /// keys of first use, if they apply.
     pub(crate) fn expected(
         &self,
         peer: &PeerName,
@@ -138,7 +139,11 @@ impl Identities {
             (Some(pin), _) => TrustAnchor::Pin(*pin),
             (None, Trust::Any) => return Ok(None),
             (None, Trust::FirstUse) => match &self.known_peers {
-                Some(known) => TrustAnchor::FirstUse(known.clone()),
+                Some(known) => {
+                    let found = known.find(peer);
+                    let found = found.map_err(|error| PeerAuthError::known_peers(known.file(), error))?;
+                    TrustAnchor::FirstUse(known.clone(), found)
+                }
                 None => return Err(PeerAuthError::NoDirectory),
             },
             (None, Trust::Pinned) => return Err(PeerAuthError::NotPinned(peer.clone())),
@@ -254,20 +259,31 @@ mod tests {
     fn broken_file_of_known_peers_rejects_everybody() {
         let (identities, directory) = identities(Some(Trust::FirstUse), &[]);
         let file = directory.path().join("known_peers");
-        let verify = || {
-            let expected = identities.expected(&name("one.example:443"), at("192.0.2.7:443"));
-            expected.expect("not refused").expect("something is expected").verify(&key(1))
-        };
+        let expected = || identities.expected(&name("one.example:443"), at("192.0.2.7:443"));
         let good = format!("other.example:1 {}\n", key(2));
         for (text, at_line) in
             [("one.example:443\n".to_owned(), 1), (format!("{good}one.example:443 plait-k"), 2)]
         {
             fs::write(&file, text).expect("it was created here");
-            assert!(matches!(verify(), Err(PeerAuthError::Line { line, .. }) if line == at_line));
+            assert!(matches!(expected(), Err(PeerAuthError::Line { line, .. }) if line == at_line));
         }
         fs::remove_file(&file).expect("it was created here");
         fs::create_dir(&file).expect("it was created here");
-        assert!(matches!(verify(), Err(PeerAuthError::File { .. })));
+        assert!(matches!(expected(), Err(PeerAuthError::File { .. })));
+    }
+
+    #[test]
+    fn key_that_another_connection_stored_meanwhile_takes_precedence() {
+        let (identities, _directory) = identities(Some(Trust::FirstUse), &[]);
+        let expected = || {
+            let expected = identities.expected(&name("one.example:443"), at("192.0.2.7:443"));
+            expected.expect("not refused").expect("something is expected")
+        };
+        let (one, other) = (expected(), expected());
+        assert!(one.is_first_use() && other.is_first_use());
+        assert!(matches!(one.verify(&key(1)), Ok(KeyMatch::FirstUse)));
+        assert!(matches!(other.verify(&key(2)), Err(PeerAuthError::Changed { line: 1, .. })));
+        assert!(!expected().is_first_use());
     }
 
     #[test]

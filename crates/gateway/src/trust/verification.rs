@@ -55,7 +55,7 @@ pub(crate) enum PeerAuthError {
 }
 
 impl PeerAuthError {
-    fn known_peers(file: &Path, error: KnownPeersError) -> PeerAuthError {
+    pub(super) fn known_peers(file: &Path, error: KnownPeersError) -> PeerAuthError {
         let file = file.to_owned();
         match error {
             KnownPeersError::Io(reason) => PeerAuthError::File { file, reason },
@@ -74,18 +74,14 @@ pub(crate) struct ExpectedPeer {
 #[derive(Clone, Debug)]
 pub(super) enum TrustAnchor {
     Pin(PublicKey),
-    /// The keys of first use.
-    FirstUse(KnownPeers),
+    /// The keys of first use, and the peer's line and key among them, if there is one.
+    FirstUse(KnownPeers, Option<(usize, PublicKey)>),
 }
 
 impl ExpectedPeer {
     /// Whether the peer's key is not known yet: it will be stored, and must not be that of somebody in the middle.
     pub(crate) fn is_first_use(&self) -> bool {
-        match &self.anchor {
-            TrustAnchor::Pin(_) => false,
-            // An error is reported when the key is verified.
-            TrustAnchor::FirstUse(known) => matches!(known.find(&self.peer), Ok(None)),
-        }
+        matches!(self.anchor, TrustAnchor::FirstUse(_, None))
     }
 
     /// Verifies the peer's key; stores it on first use.
@@ -95,10 +91,25 @@ impl ExpectedPeer {
             TrustAnchor::Pin(expected) => {
                 Err(PeerAuthError::Pinned { peer: self.peer.clone(), expected: *expected, got: *got })
             }
-            TrustAnchor::FirstUse(known) => self.verify_first_use(known, got),
+            TrustAnchor::FirstUse(known, Some(found)) => self.verify_known(known, *found, got),
+            TrustAnchor::FirstUse(known, None) => self.verify_first_use(known, got),
         }
     }
 
+    fn verify_known(
+        &self,
+        known: &KnownPeers,
+        (line, expected): (usize, PublicKey),
+        got: &PublicKey,
+    ) -> Result<KeyMatch, PeerAuthError> {
+        if expected == *got {
+            return Ok(KeyMatch::FirstUse);
+        }
+        let file = known.file().to_owned();
+        Err(PeerAuthError::Changed { peer: self.peer.clone(), file, line, expected, got: *got })
+    }
+
+    /// Stores the key, unless another connection did since the peer was looked up.
     fn verify_first_use(&self, known: &KnownPeers, got: &PublicKey) -> Result<KeyMatch, PeerAuthError> {
         let file = known.file();
         let find = || known.find(&self.peer).map_err(|error| PeerAuthError::known_peers(file, error));
@@ -109,14 +120,7 @@ impl ExpectedPeer {
         }
         // Read again after writing: of several processes that met the peer for the first time, one was first.
         match find()? {
-            Some((_, expected)) if expected == *got => Ok(KeyMatch::FirstUse),
-            Some((line, expected)) => Err(PeerAuthError::Changed {
-                peer: self.peer.clone(),
-                file: file.to_owned(),
-                line,
-                expected,
-                got: *got,
-            }),
+            Some(found) => self.verify_known(known, found, got),
             None => {
                 let reason = io::Error::other("the line just written is missing");
                 Err(PeerAuthError::File { file: file.to_owned(), reason })

@@ -149,9 +149,9 @@ const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::
 /// Of a resolver that reads a reply, of the standard library on sockets, and of the question whether stderr is a terminal.
 const IOCTLS: [u64; 3] = [libc::FIONREAD, libc::FIONBIO, libc::TCGETS];
 
-/// Operations on maps that are open, and on attachments: BPF_MAP_LOOKUP_ELEM, BPF_MAP_DELETE_ELEM, BPF_OBJ_GET_INFO_BY_FD
-/// (`bpf(2)`).
-const BPF_COMMANDS: [u64; 3] = [1, 3, 15];
+/// Operations on maps that are open, and on attachments: BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM,
+/// BPF_OBJ_GET_INFO_BY_FD (`bpf(2)`).
+const BPF_COMMANDS: [u64; 4] = [1, 2, 3, 15];
 
 /// The filters that every thread installs, in this order.
 pub(super) fn filters(signals: Option<Pid>) -> Result<Vec<BpfProgram>, SandboxError> {

@@ -25,7 +25,7 @@
 //! |---|---|---|
 //! | 1 | data | at least one byte |
 //! | 2 | ends the direction: nothing follows it, and a stream that ends without it was truncated | none |
-//! | 6 | ends the direction and the connection, with the reason: see [`Failure`] | the reason, 1 byte |
+//! | 6 | ends the direction and the connection, with the reason: see [`CloseReason`] | the reason, 1 byte |
 //! | 3, 4, 5 | a step of a [key update](crate::sealed::KeyUpdate): see [`Control`] | its message |
 //!
 //! A key update replaces the key; record numbers continue, so that no nonce is ever used twice. After every 2^20 records
@@ -69,6 +69,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::close_reason::CloseReason;
 use crate::derive::{named, opaque_debug};
 use key::Keys;
 
@@ -115,38 +116,6 @@ impl Control {
         [Control::UpdateRequest, Control::UpdateResponse, Control::NewKey]
             .into_iter()
             .find(|control| *control as u8 == kind)
-    }
-}
-
-/// Why an end ends the connection, of which it tells the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// The responder's service cannot be reached.
-    #[error("the service behind it cannot be reached")]
-    Service,
-    /// The responder does not accept the initiator's static key.
-    #[error("it does not accept this end's key")]
-    Identity,
-    /// One that this version does not know.
-    #[error("reason {0}, which this version does not know")]
-    Unknown(u8),
-}
-
-impl Failure {
-    fn from_code(code: u8) -> Failure {
-        match code {
-            1 => Failure::Service,
-            2 => Failure::Identity,
-            other => Failure::Unknown(other),
-        }
-    }
-
-    fn code(self) -> u8 {
-        match self {
-            Failure::Service => 1,
-            Failure::Identity => 2,
-            Failure::Unknown(code) => code,
-        }
     }
 }
 
@@ -265,8 +234,8 @@ impl Sealer {
     /// # Panics
     ///
     /// If the direction has already ended.
-    pub fn failure(&mut self, failure: Failure) -> Vec<u8> {
-        let record = self.seal_content(&[failure.code()], TYPE_FAILURE);
+    pub fn failure(&mut self, reason: CloseReason) -> Vec<u8> {
+        let record = self.seal_content(&[reason.code()], TYPE_FAILURE);
         self.ended = true;
         record
     }
@@ -419,7 +388,7 @@ impl Opener {
         };
         let consumed = LENGTH + sealed.len();
         if let Some((TYPE_FAILURE, 1)) = last_nonzero(&sealed[..plaintext]) {
-            return Err(Error::Failure(Failure::from_code(sealed[0])));
+            return Err(Error::Failure(CloseReason::from_code(sealed[0])));
         }
         parse(&sealed[..plaintext], consumed).map_err(|reason| {
             sealed.zeroize();
@@ -502,7 +471,7 @@ pub enum Error {
     },
     /// The peer has ended the connection.
     #[error("the peer has ended the connection: {0}")]
-    Failure(Failure),
+    Failure(CloseReason),
     /// Bytes after the record that ends the direction.
     #[error("expected nothing after the last of {records} records, got more bytes")]
     AfterEnd {

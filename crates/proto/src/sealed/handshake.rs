@@ -21,7 +21,8 @@ use super::paths::{Level, PathId, PathIds, Paths};
 use super::root::Root;
 use super::service::{Service, Services};
 use super::session_id::SessionId;
-use crate::codec::records::{AeadCipher, Failure, Sealer};
+use crate::close_reason::CloseReason;
+use crate::codec::records::{AeadCipher, Sealer};
 use crate::identity::PublicKey;
 use crate::secret::{RandomError, Secret};
 
@@ -534,7 +535,8 @@ impl AwaitingConfirms {
         }
         let peer = initiator.map(|key| verify(verify_peer, &key)).transpose().map_err(|reason| {
             let mut sealer = Sealer::new(self.cipher, split.to_initiator.as_bytes());
-            HandshakeError::PeerRejected { reason, notice: Zeroizing::new(sealer.failure(Failure::Identity)) }
+            let notice = Zeroizing::new(sealer.failure(CloseReason::Identity));
+            HandshakeError::PeerRejected { reason, notice }
         })?;
         let names = (self.session, self.paths);
         Ok(Session::new(End::Responder, self.cipher, self.hybrid, names, split, peer))

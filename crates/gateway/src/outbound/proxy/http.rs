@@ -67,7 +67,7 @@ impl Request {
             self.near.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
             return Ok((self.near, None));
         };
-        let (stream, near) = Stream::pair(opened.peer()?, opened.protection(), None).await?;
+        let (stream, near) = Stream::pair(opened.peer(), opened.protection(), None).await?;
         Ok((near, Some(Forwarding { client: self.near, head, origin: stream.into_socket() })))
     }
 
