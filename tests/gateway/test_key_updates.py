@@ -264,7 +264,8 @@ def test_proxy_renews_keys_with_the_reference(pair):
 
 def connection_of(pair, command: str) -> tuple[str, int] | None:
     """The level and the key updates of the only connection of a gateway, once there is one."""
-    connections = report_of(pair, command)["connections"]
+    reports = (gateway for gateway in pair.status() if gateway["command"] == command)
+    connections = [connection for report in reports for connection in report["connections"]]
     return (connections[0]["level"], connections[0]["key_updates"]) if connections else None
 
 

@@ -12,7 +12,7 @@ from streams import NAMED, assert_echo, connect_by_socks, echo_server, random_fi
 SEALED = ("--mode", "sealed")
 # Said where nothing authenticates the reason.
 CLAIMED = "nothing authenticates this: somebody on the path"
-ENDED = "its gateway ended a connection: "
+ENDED = "its gateway ended the connection: "
 SERVICE = "the service behind it cannot be reached: start it, or correct `plait serve --to` there"
 
 
@@ -120,7 +120,7 @@ def test_client_is_told_that_the_service_is_down(pair, mode):
         if mode == "off":
             one_warning(log, f"{pair.ETH}:8443 {RESET}", "the mode of this gateway is 'off'")
         else:
-            told = one_warning(log, f"{pair.ETH}:8443: {ENDED}{SERVICE}")
+            told = one_warning(log, f"{ENDED}{SERVICE}", f"{pair.ETH}:8443: ")
             assert (CLAIMED in told) == (mode != "sealed"), told
     assert pair.logged("serve").count("the service 127.0.0.1:9: Connection refused") == 2
 

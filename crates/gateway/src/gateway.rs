@@ -42,16 +42,20 @@ use crate::status::StatusSocket;
 use crate::trust::{ExpectedPeer, Identities, PeerName};
 
 /// Descriptors that a gateway opens besides those of its connections.
-const OTHER_DESCRIPTORS: u64 = 40;
+const OTHER_DESCRIPTORS: u64 = 32;
 
 /// Descriptors of a connection: its two sockets, and a witness while it is established.
-const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+const DESCRIPTORS_PER_CONNECTION: usize = 3;
 
-/// Connections accepted at once, however low the limit of open files is: each listener waits with one place.
-const MIN_ACCEPTED: usize = 4;
+/// At most so many descriptors are kept for accepted sockets that are not carried yet: of those of a responder, a main
+/// connection waits for its witnesses.
+const MAX_RESERVE: usize = 1024;
 
-/// Connections accepted at once, if the limit of open files is higher than any host's.
-const MAX_ACCEPTED: usize = 1 << 20;
+/// Connections carried at once, however low the limit of open files is: each listener waits with one place.
+const MIN_CARRIED: usize = 4;
+
+/// Connections carried at once, if the limit of open files is higher than any host's.
+const MAX_CARRIED: usize = 1 << 20;
 
 /// Between two checks for expired half-open handshakes.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -140,11 +144,14 @@ pub struct Gateway {
     pending: PendingHandshakes,
     pub(crate) peer_limit: PeerLimit,
     listening: Mutex<Vec<SocketAddr>>,
-    /// For accepted connections; without one, a connection waits in the listen queue.
+    /// For accepted connections, until they are carried or longer; without one, a connection waits in the listen queue.
     places: Arc<Semaphore>,
     max_accepted: usize,
+    /// The share of a connection that counts as accepted as long as it is carried.
+    pub(crate) places_per_carried: u32,
     /// For carried connections.
     permits: Arc<Semaphore>,
+    max_carried: usize,
     tasks: TaskTracker,
     stop: CancellationToken,
     abort: CancellationToken,
@@ -171,12 +178,14 @@ impl Gateway {
             return Err(StartError::Records(policy.mode()));
         }
         let descriptor_limit = raise_descriptor_limit();
-        let max_accepted = max_accepted(descriptor_limit);
-        if max_accepted < settings.max_connections {
+        let (max_carried, max_accepted) = capacity(descriptor_limit);
+        if max_carried < settings.max_connections {
             warn!(
-                "this process's limit of open files (`ulimit -Hn`) allows {max_accepted} connections at once: further ones wait"
+                "this process's limit of open files (`ulimit -Hn`) allows {max_carried} connections at once: further ones wait"
             );
         }
+        let places_per_carried = u32::try_from(max_accepted / max_carried).unwrap_or(1);
+        let max_carried = max_carried.min(settings.max_connections);
         remove_leftovers();
         let congestion_control = CongestionControl::choose(settings.congestion_control.as_deref())?;
         let negotiation = Negotiation::start(settings.policy, check_not_protected)?;
@@ -184,7 +193,9 @@ impl Gateway {
             descriptor_limit,
             places: Arc::new(Semaphore::new(max_accepted)),
             max_accepted,
-            permits: Arc::new(Semaphore::new(settings.max_connections)),
+            places_per_carried,
+            permits: Arc::new(Semaphore::new(max_carried)),
+            max_carried,
             peer_limit: PeerLimit::new(settings.max_connections_per_peer),
             settings,
             negotiation: Arc::new(negotiation),
@@ -209,9 +220,9 @@ impl Gateway {
         &self.negotiation
     }
 
-    /// How many connections it accepts at once.
-    pub(crate) fn max_accepted(&self) -> usize {
-        self.max_accepted
+    /// How many connections it carries at once.
+    pub(crate) fn max_carried(&self) -> usize {
+        self.max_carried
     }
 
     /// What its MPTCP sockets use.
@@ -270,10 +281,11 @@ impl Gateway {
         }
     }
 
-    /// Accepts connections until a stop is requested, and handles each in a task.
-    pub(crate) async fn accept<H, F>(self: &Arc<Self>, listener: TcpListener, handle: H)
+    /// Accepts connections until a stop is requested, and handles each in a task, with a permit for `places` that it keeps as long
+    /// as the connection takes them: one, or [its share](Gateway::places_per_carried) if it does so as long as it is carried.
+    pub(crate) async fn accept<H, F>(self: &Arc<Self>, listener: TcpListener, places: u32, handle: H)
     where
-        H: Fn(TcpStream, SocketAddr) -> F,
+        H: Fn(TcpStream, SocketAddr, OwnedSemaphorePermit) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         if let Ok(address) = listener.local_addr() {
@@ -286,14 +298,14 @@ impl Gateway {
         let accepting = async {
             loop {
                 // Before it is accepted, so that no more descriptors are open than may be.
-                let place = Arc::clone(&self.places).acquire_owned().await;
+                let place = Arc::clone(&self.places).acquire_many_owned(places).await;
+                let place = place.expect("the semaphore is never closed");
                 match listener.accept().await {
                     Ok((stream, from)) => {
-                        let handled = handle(stream, from);
+                        let handled = handle(stream, from, place);
                         let abort = self.abort.clone();
                         self.tasks.spawn(async move {
                             abort.run_until_cancelled(handled).await;
-                            drop(place);
                         });
                     }
                     // Out of descriptors, or a connection that was reset before it was accepted.
@@ -412,13 +424,14 @@ impl Gateway {
         }
     }
 
-    /// Runs the handshake of mode `sealed` on an accepted connection; `None` if it is a witness of another. The registration
-    /// is kept as long as the connection.
+    /// Runs the handshake of mode `sealed` on an accepted connection; `None` if it is a witness of another, which takes its
+    /// `place` with it. The registration is kept as long as the connection.
     pub(crate) async fn handshake_inbound(
         &self,
         params: &Params,
         services: &Services,
         far: TcpStream,
+        place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<Option<(TcpStream, Established, Registration<'_>)>, EstablishError> {
         let config = ResponderConfig {
             paths: self.policy().required_paths(),
@@ -431,7 +444,7 @@ impl Gateway {
         let accepted = self.pending.respond(params, config, verify_peer, &far, has_joins).await;
         match accepted.map_err(|error| self.failed(&far, error.into()))? {
             Accepted::Witness(witness) => {
-                self.pending.add_witness(witness, far)?;
+                self.pending.add_witness(witness, far, place.take())?;
                 Ok(None)
             }
             Accepted::Unused => Ok(None),
@@ -545,7 +558,7 @@ impl Gateway {
 
     async fn drained(&self) {
         while self.places.available_permits() < self.max_accepted
-            || self.permits.available_permits() < self.settings.max_connections
+            || self.permits.available_permits() < self.max_carried
         {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -582,12 +595,14 @@ fn remove_leftovers() {
     }
 }
 
-/// How many connections the limit of open files allows at once.
-fn max_accepted(limit: Rlimit) -> usize {
+/// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides.
+fn capacity(limit: Rlimit) -> (usize, usize) {
     let descriptors = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS);
-    usize::try_from(descriptors / DESCRIPTORS_PER_CONNECTION)
-        .unwrap_or(MAX_ACCEPTED)
-        .clamp(MIN_ACCEPTED, MAX_ACCEPTED)
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let reserve = (descriptors / 5 * 2).min(MAX_RESERVE);
+    let carried = ((descriptors - reserve) / DESCRIPTORS_PER_CONNECTION).clamp(MIN_CARRIED, MAX_CARRIED);
+    let accepted = descriptors.saturating_sub(2 * carried).clamp(carried, MAX_CARRIED);
+    (carried, accepted)
 }
 
 /// Raises this process's limit of open files to its maximum, and returns the previous limit.
@@ -598,4 +613,22 @@ fn raise_descriptor_limit() -> Rlimit {
         debug!("cannot raise the limit of open files: {error}");
     }
     limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_suffice_for_carried_and_accepted_sockets() {
+        let of = |maximum| capacity(Rlimit { current: None, maximum });
+        assert_eq!(of(Some(64)), (6, 20));
+        assert_eq!(of(Some(0)), (MIN_CARRIED, MIN_CARRIED));
+        assert_eq!(of(None), (MAX_CARRIED, MAX_CARRIED));
+        for maximum in [64, 256, 1024, 4096, 20_000, 524_288] {
+            let (carried, accepted) = of(Some(maximum));
+            assert!(carried <= accepted && (2 * carried + accepted) as u64 + OTHER_DESCRIPTORS <= maximum);
+            assert!(carried as u64 >= (maximum - OTHER_DESCRIPTORS) / 6, "{maximum}: {carried}");
+        }
+    }
 }

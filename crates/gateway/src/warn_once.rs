@@ -93,7 +93,7 @@ impl WarnOnce {
         warn_at_limited_rate(
             &self.failure,
             peer.ip(),
-            &format!("{peer}: its gateway ended a connection: {reason}{doubt}"),
+            &format!("{peer}: its gateway ended the connection: {reason}{doubt}"),
         );
     }
 

@@ -1,16 +1,17 @@
 //! The responder's handshake of mode `sealed`: main connections and witnesses meet in a table, in any order of arrival.
 
 use std::error::Error;
+use std::future::pending;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use plait_proto::identity::PublicKey;
 use plait_proto::sealed::{
     CompleteSession, Confirm, FirstMessage, HandshakeError, Hello, Identity, Level, Limits, MessageError,
-    Params, PathId, Rendezvous, Responder, ResponderConfig, Session, SessionId, Witness,
+    MessageReader, Params, PathId, Rendezvous, Responder, ResponderConfig, Session, SessionId, Witness,
 };
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::late_witness::answer_late_witness;
 use super::message_io::{HANDSHAKE_TIMEOUT, SealedError, close_all, recv, recv_all, send_all, with_timeout};
@@ -19,11 +20,18 @@ use crate::report::Handshakes;
 use crate::socket::{send_last, write_all};
 
 /// Receives the witnesses of a session, for its main connection.
-type Main = oneshot::Sender<Vec<(Witness, TcpStream)>>;
+type Main = oneshot::Sender<Vec<(Witness, PendingWitness)>>;
+
+/// An accepted witness, until its session is complete.
+struct PendingWitness {
+    stream: TcpStream,
+    /// It counts as accepted meanwhile.
+    place: Option<OwnedSemaphorePermit>,
+}
 
 /// The half-open sessions of a gateway, and those that late witnesses can be added to.
 pub(crate) struct PendingHandshakes {
-    half_open: Mutex<Rendezvous<Main, TcpStream>>,
+    half_open: Mutex<Rendezvous<Main, PendingWitness>>,
     running: RunningSessions,
 }
 
@@ -46,7 +54,7 @@ impl PendingHandshakes {
         PendingHandshakes { half_open, running: RunningSessions::default() }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Rendezvous<Main, TcpStream>> {
+    fn sessions(&self) -> MutexGuard<'_, Rendezvous<Main, PendingWitness>> {
         self.half_open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,9 +120,17 @@ impl PendingHandshakes {
     }
 
     /// Adds a witness to its session, whose main connection's task owns it from then on.
-    pub(crate) fn add_witness(&self, witness: Witness, far: TcpStream) -> Result<(), SealedError> {
-        let peer = far.peer_addr()?.ip().to_canonical();
-        let complete = self.sessions().add_witness(Instant::now(), peer, witness, far)?;
+    pub(crate) fn add_witness(
+        &self,
+        witness: Witness,
+        stream: TcpStream,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), SealedError> {
+        // Its initiator has given it up.
+        let Ok(peer) = stream.peer_addr() else { return Ok(()) };
+        let peer = peer.ip().to_canonical();
+        let pending = PendingWitness { stream, place };
+        let complete = self.sessions().add_witness(Instant::now(), peer, witness, pending)?;
         hand_over(complete);
         Ok(())
     }
@@ -137,12 +153,16 @@ impl PendingHandshakes {
         let registration = self.running.register(session, responder.witnesses())?;
         hand_over(all);
         // An error means that the table has dropped the session, and before its time was up.
-        let arrived = complete.await.map_err(|_| SealedError::Displaced)?;
-        let by_path = arrived.into_iter().map(|(witness, stream)| {
-            let path = witness.path();
-            (witness, (path, stream))
-        });
-        let (messages, streams): (Vec<Witness>, Vec<(PathId, TcpStream)>) = by_path.unzip();
+        let arrived = tokio::select! {
+            arrived = complete => arrived.map_err(|_| SealedError::Displaced)?,
+            error = ended(far) => return Err(error),
+        };
+        let (mut messages, mut streams, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for (witness, PendingWitness { stream, place }) in arrived {
+            streams.push((witness.path(), stream));
+            messages.push(witness);
+            places.push(place);
+        }
         let (awaiting, answer) = responder.reply(messages)?;
         // Once it has the answer, the initiator may open further subflows.
         if has_joins(far) {
@@ -162,7 +182,18 @@ impl PendingHandshakes {
             return Err(SealedError::EarlySubflow);
         }
         close_all(&streams)?;
+        drop((streams, places));
         Ok((session, registration))
+    }
+}
+
+/// Waits until the initiator gives a connection up whose witnesses are missing.
+async fn ended(far: &TcpStream) -> SealedError {
+    match far.peek(&mut [0]).await {
+        Ok(0) => MessageReader::<Hello>::new().end_of_stream().into(),
+        // What it sends too early is read in its place.
+        Ok(_) => pending().await,
+        Err(error) => error.into(),
     }
 }
 
@@ -178,7 +209,7 @@ impl Drop for AbandonOnDrop<'_> {
     }
 }
 
-fn hand_over(complete: Option<CompleteSession<Main, TcpStream>>) {
+fn hand_over(complete: Option<CompleteSession<Main, PendingWitness>>) {
     if let Some(CompleteSession { main, witnesses }) = complete {
         // If the main connection has ended meanwhile, its witnesses are reset here.
         let _ = main.send(witnesses);

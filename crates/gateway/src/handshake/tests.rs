@@ -99,7 +99,7 @@ async fn respond_by(
     while let Some(answer) = answers.join_next().await {
         match answer.expect("it does not panic")? {
             (Accepted::Main(established, _), stream) => main = Some((stream, *established)),
-            (Accepted::Witness(witness), stream) => pending.add_witness(witness, stream)?,
+            (Accepted::Witness(witness), stream) => pending.add_witness(witness, stream, None)?,
             (Accepted::LateWitness(_) | Accepted::Unused, _) => {}
         }
     }

@@ -12,6 +12,7 @@ use plait_proto::option::Mode;
 use plait_proto::sealed::Services;
 use socket2::Domain;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::{debug, info, warn};
 
 use super::service::Service;
@@ -68,7 +69,7 @@ impl Gateway {
     pub(super) async fn serve_on(self: &Arc<Self>, listener: TcpListener, service: Service) {
         self.spawn_expiry_task();
         let services = Arc::new(self.services(listener.local_addr().map_or(0, |address| address.port())));
-        self.accept(listener, |far, peer| {
+        self.accept(listener, 1, |far, peer, place| {
             let (gateway, service, services) = (Arc::clone(self), service.clone(), Arc::clone(&services));
             async move {
                 let _place = match gateway.peer_limit.admit(peer.ip()) {
@@ -78,7 +79,7 @@ impl Gateway {
                         return gateway.handshake_failed(peer, None, FailureReason::Limit, &error);
                     }
                 };
-                match gateway.serve_one(far, canonical(peer), &service, &services).await {
+                match gateway.serve_one(far, canonical(peer), place, &service, &services).await {
                     Ok(()) => debug!("{peer}: done"),
                     Err(ServeError::Carry(error)) => match error.failure_reason() {
                         Some(reason) => gateway.handshake_failed(peer, None, reason, &error),
@@ -95,9 +96,11 @@ impl Gateway {
         &self,
         far: TcpStream,
         peer: SocketAddr,
+        place: OwnedSemaphorePermit,
         service: &Service,
         services: &Services,
     ) -> Result<(), ServeError> {
+        let mut place = Some(place);
         let refused = |far: &TcpStream, refusal: Refusal| {
             self.negotiation().failed(far, (&refusal).into());
             CarryError::from(refusal)
@@ -107,7 +110,7 @@ impl Gateway {
         let (far, established, _registration) = match sealed_params(&agreement, Side::Responder) {
             Some(params) => {
                 // On the heap: the state of other modes' connections, which is moved around, stays small.
-                let accepted = Box::pin(self.handshake_inbound(&params, services, far)).await;
+                let accepted = Box::pin(self.handshake_inbound(&params, services, far, &mut place)).await;
                 match accepted.map_err(CarryError::from)? {
                     Some((far, established, registration)) => (far, established, Some(registration)),
                     // It is a witness.
@@ -125,6 +128,7 @@ impl Gateway {
         };
         let Established { protection, exporter, mut transforms, first_flight } = established;
         let _carried = self.permit().await;
+        drop(place);
         let near = match service.connect(peer, protection.clone(), exporter).await {
             Ok(near) => near,
             Err(error) => {

@@ -105,12 +105,13 @@ impl Outbound {
         }
         let access = Arc::new(access);
         self.gateway()
-            .accept(listener, |near, from| {
+            .accept(listener, self.gateway().places_per_carried, |near, from, place| {
                 let (outbound, access) = (Arc::clone(self), Arc::clone(&access));
                 async move {
                     if let Err(error) = outbound.proxy_one(near, &access).await {
                         debug!("{from}: {error}");
                     }
+                    drop(place);
                 }
             })
             .await;

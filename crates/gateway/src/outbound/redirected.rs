@@ -35,7 +35,7 @@ pub(super) struct RedirectedConnections {
 
 impl RedirectedConnections {
     pub(super) fn new(outbound: Arc<Outbound>, redirect: Redirect) -> Arc<RedirectedConnections> {
-        let opening = Arc::new(Semaphore::new((outbound.gateway().max_accepted() / 4).max(1)));
+        let opening = Arc::new(Semaphore::new((outbound.gateway().max_carried() / 4).max(1)));
         Arc::new(RedirectedConnections { outbound, redirect, opening, opened: Mutex::default() })
     }
 
@@ -108,10 +108,11 @@ impl RedirectedConnections {
     pub(super) async fn accept(self: Arc<Self>, listener: TcpListener) {
         let gateway = Arc::clone(self.outbound.gateway());
         gateway
-            .accept(listener, |near, from| {
+            .accept(listener, gateway.places_per_carried, |near, from, place| {
                 let connections = Arc::clone(&self);
                 let destination = self.redirect.take_destination(from);
                 async move {
+                    let _place = place;
                     let accepting = connections.opened().take(from);
                     let (opened, _carried) = match accepting {
                         Some(Accepting { opened, carried, .. }) => (opened, carried),
