@@ -5,15 +5,18 @@ import pathlib
 import random
 import shutil
 import subprocess
+import zlib
 
 import pytest
 import schema
 from captures import pcap, segment
-from hosts import PLAIT, REPOSITORY
+from hosts import PLAIT, REPOSITORY, reason_to_skip, tool
 from streams import fetch, random_file
 
 PROSE = (REPOSITORY / "tests" / "data" / "prose.txt").read_bytes()
 LINKS = ("eth", "wlan")
+
+needs_editcap = pytest.mark.skipif(not shutil.which("editcap"), reason="not installed: editcap")
 
 
 def audit(*arguments, check=True, **more) -> subprocess.CompletedProcess:
@@ -88,6 +91,23 @@ def transfer(pair, mode: str, document: pathlib.Path) -> dict[str, dict]:
     assert 0.1 < views["wlan"]["exposure"]["fraction"] < 0.9
     assert views["wlan"]["exposure"]["longest_run"] >= 1400
     return views
+
+
+@pytest.fixture(scope="module")
+def transfers(tmp_path_factory) -> dict[str, dict[str, pathlib.Path]]:
+    """The captures of `plait demo`, by mode and link."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("demo")
+    command = [PLAIT, "demo", "--size", "1000000", "--out", directory]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    captures = {
+        mode: {link: directory / mode / f"{link}.pcap" for link in LINKS}
+        for mode in ("off", "xor64", "stream", "sealed")
+    }
+    # On a slow machine the demo may miss its own figures.
+    assert all(file.exists() for links in captures.values() for file in links.values()), done.stderr
+    return captures
 
 
 def test_mode_off_is_readable(make_pair, long_prose):
@@ -187,6 +207,60 @@ def test_tls_records_under_mode_off_are_not_read(tmp_path):
     records = b"".join(b"\x17\x03\x03\x10\x00" + generator.randbytes(4096) for _ in range(20))
     (view,) = paths_of(capture(tmp_path, b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" + records))
     assert view["mode"] == "off" and view["recovered_fraction"] < 0.05
+
+
+def truncated(file: pathlib.Path, length: int) -> pathlib.Path:
+    """The capture with at most this many bytes of each packet."""
+    target = file.with_name(f"s{length}-{file.name}")
+    tool("editcap", "-F", "pcap", "-s", str(length), str(file), str(target))
+    return target
+
+
+@needs_editcap
+@pytest.mark.parametrize("length", [66, 90, 128, 400])
+@pytest.mark.parametrize("mode", ["off", "xor64", "stream", "sealed"])
+def test_truncated_captures_of_a_transfer_are_not_judged(transfers, tmp_path, mode, length):
+    """Of no capture that lacks payload the audit says that nothing is read, in no output."""
+    for link, file in transfers[mode].items():
+        file = truncated(file, length)
+        report = tmp_path / f"{link}.html"
+        done = audit("--strict", "--runs", 5, "--report", report, file, check=False)
+        text, page = done.stdout.decode(), report.read_text()
+        assert done.returncode == 1 and f"cannot judge {file}" in done.stderr.decode()
+        (view,) = paths_of(file, "--runs", 5)
+        assert view["conclusion"] in ("read", "cannot_judge"), view["verdict"]
+        assert 0 < view["not_captured_fraction"] <= 1
+        assert "of the payload was not captured" in view["missing_evidence"][0]
+        assert "eavesdropper reads nothing" not in view["verdict"] and "Nothing crossed" not in view["verdict"]
+        assert view["verdict"] in text and "annot judge" in view["verdict"]
+        assert 'class="view safe"' not in page and "of the payload was not captured" in page
+        row = next(line for line in text.splitlines() if line.startswith(str(file)))
+        assert " ? " in row or " >= " in row
+        if view["conclusion"] == "cannot_judge":
+            assert 'class="view unjudged"' in page
+
+
+def test_strict_accepts_what_was_captured_and_attacked_completely(transfers):
+    done = audit("--strict", transfers["sealed"]["eth"], transfers["sealed"]["wlan"], check=False)
+    assert done.returncode == 0, done.stdout.decode()
+    assert "An eavesdropper reads nothing." in done.stdout.decode()
+
+
+def test_random_bytes_without_a_handshake_are_not_called_unreadable(tmp_path):
+    """They may be compressed text."""
+    compressed = zlib.compress(PROSE, 9)
+    (view,) = paths_of(capture(tmp_path, compressed, at=500))
+    assert (view["mode"], view["conclusion"]) == ("unknown", "cannot_judge")
+    assert "only compressed" in view["verdict"]
+
+
+def test_damaged_and_unattacked_captures_are_not_judged(tmp_path):
+    noise = capture(tmp_path, scrambled(random.Random(6).randbytes(9000)))
+    (view,) = paths_of(noise, "--runs", 0)
+    assert view["conclusion"] == "cannot_judge"
+    noise.write_bytes(noise.read_bytes()[:-50])
+    (view,) = paths_of(noise)
+    assert view["conclusion"] == "cannot_judge" and "damaged" in view["verdict"]
 
 
 def test_attacks_the_longest_runs_first_and_reports_skipped_ones(tmp_path):

@@ -85,7 +85,8 @@ pub fn audit(
     let outcomes = plan.execute(&targets, &paths, progress);
     let truth = options.ground_truth.as_deref().map(GroundTruth::new);
     let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
-    let paths = views::build(&names, &paths, &targets, &headers, outcomes, truth.as_ref());
+    let dropped = found.totals.payload_dropped > 0;
+    let paths = views::build(&names, &paths, &targets, &headers, outcomes, dropped, truth.as_ref());
     Ok(Audit {
         paths,
         packets: found.totals.packets,

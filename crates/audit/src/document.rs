@@ -35,7 +35,7 @@ pub struct PathView {
     pub mode: Option<Mode>,
     /// Bytes recovered as plaintext.
     pub recovered_bytes: u64,
-    /// Their share of the bytes that crossed.
+    /// Their share of the bytes that crossed: a lower bound if evidence is missing.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub recovered_fraction: f64,
     /// The share of the ground truth that crossed and was recovered correctly; null without `--ground-truth`, or if none
@@ -48,12 +48,38 @@ pub struct PathView {
     /// Computing time of the attacks.
     #[schemars(range(min = 0.0))]
     pub attack_seconds: f64,
+    /// What the capture allows to conclude.
+    pub conclusion: Conclusion,
+    /// Why the conclusion may be better for the eavesdropper than it says, in words; empty if everything that crossed was
+    /// captured and attacked.
+    pub missing_evidence: Vec<String>,
+    /// Bytes of payload on the wire, all copies, and packets that could not be parsed.
+    pub wire_bytes: u64,
+    /// Those that the capture does not contain.
+    pub not_captured_bytes: u64,
+    /// Their share.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub not_captured_fraction: f64,
     /// The result in words.
     pub verdict: String,
     /// The outcome of the attacks; null if there were none.
     pub attack: Option<Attack>,
     /// Connections of which at least one byte crossed.
     pub connections: Vec<ConnectionView>,
+}
+
+/// What the capture of a path allows to conclude about an eavesdropper.
+#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conclusion {
+    /// No payload crossed the path.
+    NothingCrossed,
+    /// They read at least the bytes recovered.
+    Read,
+    /// Nothing was recovered, and everything that crossed was captured and attacked.
+    NothingRead,
+    /// Nothing was recovered, but evidence is missing.
+    CannotJudge,
 }
 
 /// The outcome of attacks on runs.
@@ -110,6 +136,10 @@ pub struct ConnectionView {
     pub mode: Mode,
     /// How that is known.
     pub mode_source: ModeSource,
+    /// Whether its opening was not captured.
+    pub partial: bool,
+    /// Whether it was dropped before it ended, because too many others were open.
+    pub evicted: bool,
     /// Whether both MPTCP keys crossed this path.
     pub keys_captured: bool,
     /// Identifiers that are in clear or were recovered at the start of a stream.

@@ -1,16 +1,16 @@
-//! What packet headers reveal beyond what `plait-trace` reports: plait's option, the MPTCP keys, and packet sizes and
-//! times.
+//! What packet headers reveal beyond what `plait-trace` reports: plait's option, the MPTCP keys, packet sizes and times,
+//! and how much of the payload the capture lacks.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::net::SocketAddr;
 
 use plait_proto::option::Variant;
-use plait_wire::Segment;
 use plait_wire::capture::{CaptureError, CaptureReader, Timestamp};
 use plait_wire::mptcp::{CapableKeys, Key, MptcpOption};
 use plait_wire::tcp::{Flags, TcpOption};
+use plait_wire::{Segment, Skip};
 
 /// The option's experiment identifier, "PLAI", and its version (docs/internals/protocol.md, Negotiation).
 const EX_ID: u32 = 0x504c_4149;
@@ -23,6 +23,19 @@ const MAX_FLOWS: usize = 100_000;
 #[derive(Default)]
 pub(crate) struct Headers {
     flows: HashMap<(SocketAddr, SocketAddr), Flow>,
+    pub(crate) completeness: Completeness,
+}
+
+/// How much payload crossed the path, and how much of it the capture contains. All copies count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Completeness {
+    /// Payload of TCP segments, and all of the packets below.
+    pub(crate) wire_bytes: u64,
+    pub(crate) captured_bytes: u64,
+    /// Packets whose TCP header was not captured or is invalid, and IP fragments after the first.
+    pub(crate) unreadable_packets: usize,
+    /// Whether a damaged record ends the capture early.
+    pub(crate) damaged: bool,
 }
 
 /// A TCP connection; the side with the lower address comes first.
@@ -39,8 +52,10 @@ struct Side {
 }
 
 /// A SYN or a SYN-ACK.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Syn {
+    /// Whether the capture lacks some of its options.
+    cut: bool,
     capable: bool,
     /// The modes byte of plait's option, if the segment has one.
     modes: Option<u8>,
@@ -75,21 +90,31 @@ impl Headers {
         let mut headers = Self::default();
         loop {
             match reader.next_record() {
-                Ok(Some(record)) => {
-                    if let Ok(segment) = record.segment() {
-                        headers.segment(&segment, record.time);
+                Ok(Some(record)) => match record.segment() {
+                    Ok(segment) => headers.segment(&segment, record.time),
+                    Err(Skip::LaterFragment | Skip::Malformed(_)) => {
+                        headers.completeness.unreadable_packets += 1;
+                        headers.completeness.wire_bytes += u64::from(record.wire_len);
                     }
-                }
+                    Err(Skip::NotIp | Skip::NotTcp { .. }) => {}
+                },
                 Err(CaptureError::Io(error)) => return Err(error),
+                Ok(None) => return Ok(headers),
                 // `plait-trace` reports the damage.
-                Ok(None) | Err(_) => return Ok(headers),
+                Err(_) => {
+                    headers.completeness.damaged = true;
+                    return Ok(headers);
+                }
             }
         }
     }
 
-    /// What these two negotiated; `None` unless both SYN and SYN-ACK were captured.
+    /// What these two negotiated; `None` unless the options of both SYN and SYN-ACK were captured.
     pub(crate) fn negotiated(&self, client: SocketAddr, server: SocketAddr) -> Option<Negotiated> {
         let (offer, choice) = (self.side(client, server)?.syn?, self.side(server, client)?.syn?);
+        if offer.cut || choice.cut {
+            return None;
+        }
         let modes = choice.modes.filter(|_| offer.modes.is_some() && offer.capable && choice.capable);
         Some(modes.and_then(Variant::from_bit).map_or(Negotiated::Plain, Negotiated::Variant))
     }
@@ -97,6 +122,15 @@ impl Headers {
     /// The MPTCP key that `of` used towards `peer`, if it was captured.
     pub(crate) fn key(&self, of: SocketAddr, peer: SocketAddr) -> Option<&Key> {
         self.side(of, peer)?.key.as_ref()
+    }
+
+    /// The payload bytes of all TCP connections but those between these pairs of addresses.
+    pub(crate) fn bytes_of_others(&self, known: &HashSet<(SocketAddr, SocketAddr)>) -> u64 {
+        let others = self
+            .flows
+            .iter()
+            .filter(|((one, other), _)| !known.contains(&(*one, *other)) && !known.contains(&(*other, *one)));
+        others.flat_map(|(_, flow)| &flow.sides).map(|side| side.traffic.bytes).sum()
     }
 
     /// The traffic from one address to another.
@@ -110,6 +144,8 @@ impl Headers {
     }
 
     fn segment(&mut self, segment: &Segment<'_>, time: Timestamp) {
+        self.completeness.wire_bytes += u64::from(segment.payload_len);
+        self.completeness.captured_bytes += segment.payload().len() as u64;
         let (key, side) = flow_key(segment.source, segment.destination);
         let known = self.flows.len();
         let flow = match self.flows.entry(key) {
@@ -132,7 +168,7 @@ fn flow_key(of: SocketAddr, peer: SocketAddr) -> ((SocketAddr, SocketAddr), usiz
 
 impl Flow {
     fn options(&mut self, side: usize, segment: &Segment<'_>, flags: Flags) {
-        let mut syn = Syn { capable: false, modes: None };
+        let mut syn = Syn { cut: segment.tcp.has_truncated_options(), ..Syn::default() };
         for option in segment.tcp.options().flatten() {
             match option {
                 TcpOption::Mptcp(MptcpOption::Capable(capable)) => {
@@ -157,7 +193,8 @@ impl Flow {
         if flags.contains(Flags::SYN) {
             // A SYN retransmitted without the option does not withdraw the option of the first one.
             let before = self.sides[side].syn.and_then(|syn| syn.modes);
-            self.sides[side].syn = Some(Syn { modes: syn.modes.or(before), ..syn });
+            let modes = syn.modes.or(before);
+            self.sides[side].syn = Some(Syn { modes, cut: syn.cut && modes.is_none(), ..syn });
         }
     }
 }

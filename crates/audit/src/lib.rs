@@ -13,7 +13,8 @@
 //! [`Audit`], a document for programs; [`write_html`] makes a page of it, for people.
 //!
 //! **Contract.** No capture makes this panic or hang. At most [`Options::payload_limit`] bytes of payload are held, and
-//! at most [`Options::runs`] runs per path are attacked, the longest first; the result states what was skipped. Every
+//! at most [`Options::runs`] runs per path are attacked, the longest first; the result states what was skipped. Where the
+//! captures lack part of the payload, or part was not attacked, the [`Conclusion`] is at best that it cannot be judged. Every
 //! recovered byte comes with a confidence; for random bytes the probability of a false claim is at most 2^-64 per run.
 //! No result contains a key, and only a page's excerpts contain recovered content.
 
@@ -22,6 +23,7 @@
 mod audit;
 mod content;
 mod document;
+mod evidence;
 mod ground_truth;
 mod headers;
 mod histogram;
@@ -39,7 +41,9 @@ mod views;
 mod xor64;
 
 pub use audit::{AuditError, Options, audit};
-pub use document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Packets, PathView, Skipped};
+pub use document::{
+    Attack, Audit, Conclusion, ConnectionView, DirectionView, Excerpt, Packets, PathView, Skipped,
+};
 pub use identifiers::Identifier;
 pub use input::Source;
 pub use mode::{Mode, ModeSource};

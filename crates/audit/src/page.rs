@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use plait_config::{grouped, pluralize};
 use plait_trace::Direction;
 
-use crate::document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Packets, PathView};
-use crate::mode::Mode;
+use crate::document::{Attack, Audit, Conclusion, ConnectionView, DirectionView, Excerpt, Packets, PathView};
+use crate::mode::{Mode, ModeSource};
 
 /// How many connections per path the page lists; the document lists all.
 const MAX_CONNECTIONS: usize = 50;
@@ -95,19 +95,14 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
         tone(view),
         Text(&view.path)
     )?;
-    let (figure, of) = match view.mode {
-        None => ("\u{2013}".to_owned(), "nothing crossed"),
-        Some(_) if view.recovered_bytes == 0 => ("0 %".into(), "of the bytes that crossed are read"),
-        Some(_) => (percent(view.recovered_fraction), "of the bytes that crossed are read"),
-    };
-    writeln!(out, "<p class=\"figure\">{figure}</p><p>{of}</p>")?;
+    let (figure, of) = figure(view);
+    writeln!(out, "<p class=\"figure\">{figure}</p><p>{}</p>", Text(&of))?;
     write_meter("crossed (share of the streams)", view.exposure.fraction, "", out)?;
-    write_meter(
-        "read (share of the streams)",
-        view.exposure.fraction * view.recovered_fraction,
-        "of-read",
-        out,
-    )?;
+    let read = match view.missing_evidence.is_empty() {
+        true => "read (share of the streams)",
+        false => "read (share of the streams), at least",
+    };
+    write_meter(read, view.exposure.fraction * view.recovered_fraction, "of-read", out)?;
     writeln!(out, "<p class=\"verdict\">{}</p>", Text(&view.verdict))?;
     if let Some((view, excerpt)) = excerpt(view) {
         let wire = excerpt.wire.iter().copied().map(Some);
@@ -127,6 +122,10 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "<dl>")?;
     let mut fact = |name: &str, value: String| writeln!(out, "<dt>{name}</dt><dd>{}</dd>", Text(&value));
     fact("crossed", format!("{} bytes", grouped(view.exposure.bytes)))?;
+    if view.not_captured_bytes > 0 {
+        let (missing, wire) = (grouped(view.not_captured_bytes), grouped(view.wire_bytes));
+        fact("not captured", format!("{missing} of {wire} bytes on the wire"))?;
+    }
     fact(
         "contiguous runs",
         format!("{}, longest {}", grouped(view.exposure.runs as u64), grouped(view.exposure.longest_run)),
@@ -154,13 +153,33 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "</dl></article>")
 }
 
+/// The figure of a card, and what it is.
+fn figure(view: &PathView) -> (String, String) {
+    let of = "of the bytes that crossed are read";
+    let missing = view.missing_evidence.first();
+    match view.conclusion {
+        Conclusion::NothingCrossed => ("\u{2013}".into(), "nothing crossed".into()),
+        Conclusion::CannotJudge => ("cannot judge".into(), missing.cloned().unwrap_or_default()),
+        Conclusion::NothingRead => ("0 %".into(), of.into()),
+        Conclusion::Read => match missing {
+            None => (percent(view.recovered_fraction), of.into()),
+            Some(missing) => (
+                format!("\u{2265} {}", percent(view.recovered_fraction)),
+                format!("{of}; cannot judge the rest: {missing}"),
+            ),
+        },
+    }
+}
+
 /// The CSS class of a card.
 fn tone(view: &PathView) -> &'static str {
-    match view.mode {
-        None => "none",
-        Some(_) if view.recovered_bytes == 0 => "safe",
-        Some(_) if view.recovered_fraction > 0.5 => "read",
-        Some(_) => "part",
+    match view.conclusion {
+        Conclusion::NothingCrossed => "none",
+        Conclusion::CannotJudge => "unjudged",
+        Conclusion::NothingRead => "safe",
+        // Of a part nobody knows whether it is the smaller one.
+        Conclusion::Read if view.recovered_fraction > 0.5 || !view.missing_evidence.is_empty() => "read",
+        Conclusion::Read => "part",
     }
 }
 
@@ -190,8 +209,9 @@ fn excerpt(view: &PathView) -> Option<(&DirectionView, &Excerpt)> {
 fn write_modes(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "<section><h2>What an eavesdropper reads in each mode</h2><div class=\"scroll\"><table class=\"modes\"><thead><tr><th>mode</th>\
-         <th class=\"text\">an eavesdropper reads</th><th class=\"text\">why</th></tr></thead><tbody>"
+        "<section><h2>What each mode promises</h2><p class=\"soft\">By design, whatever these captures show.</p><div class=\"scroll\">\
+         <table class=\"modes\"><thead><tr><th>mode</th><th class=\"text\">an eavesdropper reads</th><th class=\"text\">why</th></tr>\
+         </thead><tbody>"
     )?;
     for (mode, read, reason) in MODES {
         let here =
@@ -240,10 +260,19 @@ fn write_direction(
         Direction::ServerToClient => "server \u{2192} client",
     };
     let attack = view.attack.as_ref();
+    let source = match connection.mode_source {
+        ModeSource::Handshake => "",
+        ModeSource::Bytes => " (estimated)",
+    };
+    let state = match (connection.evicted, connection.partial) {
+        (true, _) => " (dropped before its end)",
+        (false, true) => " (opening not captured)",
+        (false, false) => "",
+    };
     let number = |of: fn(&Attack) -> usize| attack.map_or(String::new(), |attack| grouped(of(attack) as u64));
     writeln!(
         out,
-        "<tr><td class=\"text\">{}</td><td>{}</td><td class=\"text\">{}</td><td class=\"text\">{way}</td><td>{}</td><td>{}</td>\
+        "<tr><td class=\"text\">{}</td><td>{}{state}</td><td class=\"text\">{}{source}</td><td class=\"text\">{way}</td><td>{}</td><td>{}</td>\
          <td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
         Text(&path.path),
         connection.id,
@@ -251,7 +280,7 @@ fn write_direction(
         grouped(view.exposure.bytes),
         grouped(view.exposure.runs as u64),
         grouped(view.exposure.longest_run),
-        percent(view.recovered_fraction),
+        share_read(view),
         view.correct_fraction.map_or(String::new(), percent),
         view.content,
         view.entropy_bits.map_or(String::new(), |bits| format!("{bits:.2}")),
@@ -259,6 +288,15 @@ fn write_direction(
         number(|attack| attack.runs),
         number(|attack| attack.broken),
     )
+}
+
+/// The share of what crossed that was recovered: a lower bound where the capture lacks bytes.
+fn share_read(view: &DirectionView) -> String {
+    match view.captured_bytes < view.exposure.bytes {
+        true if view.recovered_bytes == 0 => "\u{2013}".into(),
+        true => format!("\u{2265} {}", percent(view.recovered_fraction)),
+        false => percent(view.recovered_fraction),
+    }
 }
 
 /// Text, escaped for HTML.

@@ -1,49 +1,36 @@
 //! The verdict on a path: what an eavesdropper on it learns, in plain sentences.
 
-use plait_config::{grouped, pluralize};
+use plait_config::pluralize;
 
-use crate::document::{Attack, PathView};
-use crate::mode::Mode;
+use crate::document::{Attack, Conclusion, PathView};
+use crate::evidence::percent;
+use crate::mode::{Mode, ModeSource};
 
-/// Two or three sentences.
+/// A few sentences, the conclusion first.
 pub(crate) fn verdict(view: &PathView) -> String {
-    let Some(mode) = view.mode else { return "Nothing crossed this path.".into() };
-    let read = format!(
-        "An eavesdropper reads {} of the bytes that crossed this path",
-        percent(view.recovered_fraction)
-    );
-    let mut sentences = vec![match mode {
-        Mode::Off if view.recovered_bytes == 0 => {
-            "The connection is not protected by plait, but its content is encrypted.".into()
+    let missing = view.missing_evidence.join("; ");
+    let mut sentences = match (view.conclusion, view.mode) {
+        (Conclusion::NothingCrossed, _) | (Conclusion::NothingRead, None) => {
+            return "Nothing crossed this path.".into();
         }
-        Mode::Off => format!("{read}: the connection is not protected."),
-        Mode::Xor64 => xor64(view, &read),
-        Mode::Stream if view.recovered_bytes > 0 => {
-            format!("{read}: the secrets from which mode stream derives its keys crossed this path too.")
+        (Conclusion::CannotJudge, None) => return format!("Cannot judge: {missing}."),
+        (Conclusion::CannotJudge, Some(mode)) => {
+            let mut sentences = vec![format!("Cannot judge: {missing}.")];
+            sentences.extend(control(view).filter(|_| mode != Mode::Off));
+            sentences
         }
-        Mode::Stream | Mode::Sealed => format!("An eavesdropper reads nothing. {}", control(view)),
-        Mode::Unknown if view.recovered_bytes > 0 => read + ".",
-        Mode::Unknown => format!(
-            "An eavesdropper reads nothing: the bytes look random, so they are encrypted or compressed. {}",
-            control(view)
-        ),
-        Mode::Mixed => format!("{read}. The connections use different modes."),
-    }];
-    if view.recovered_bytes < view.exposure.bytes && mode == Mode::Off {
-        sentences.push("The rest is encrypted by the application or was not captured.".into());
-    }
-    if let Some(Attack { runs, skipped, .. }) = &view.attack
-        && skipped.runs > 0
-        && matches!(mode, Mode::Xor64 | Mode::Mixed)
-    {
+        (Conclusion::NothingRead, Some(mode)) => nothing_read(view, mode),
+        (Conclusion::Read, mode) => read(view, mode, &missing),
+    };
+    let estimated =
+        view.connections.iter().filter(|connection| connection.mode_source == ModeSource::Bytes).count();
+    if estimated > 0 {
+        let connections = pluralize(estimated, "connection");
         sentences.push(format!(
-            "Only the longest {} attacked; skipped: {} with {} bytes.",
-            if *runs == 1 { "run was".into() } else { format!("{runs} runs were") },
-            pluralize(skipped.runs, "run"),
-            grouped(skipped.bytes)
+            "The mode of {connections} is estimated from the bytes: no handshake was captured."
         ));
     }
-    if matches!(mode, Mode::Stream | Mode::Sealed | Mode::Unknown) && view.recovered_bytes == 0 {
+    if matches!(view.mode, Some(Mode::Stream | Mode::Sealed | Mode::Unknown)) && view.recovered_bytes == 0 {
         let identified = view.connections.iter().any(|connection| !connection.identifiers.is_empty());
         let identifiers = if identified { " and the identifiers in the handshake" } else { "" };
         sentences.push(format!(
@@ -53,48 +40,47 @@ pub(crate) fn verdict(view: &PathView) -> String {
     sentences.join(" ")
 }
 
-fn xor64(view: &PathView, read: &str) -> String {
-    let attack = view.attack.clone().unwrap_or_default();
-    let Attack { runs, broken, structured, .. } = attack;
-    if runs == 0 {
-        return "No run was long enough to attack: an eavesdropper reads nothing.".into();
-    }
-    if view.recovered_bytes == 0 {
-        return match structured {
-            0 => {
-                format!(
-                    "The attack does no better than chance on {}: nothing is recovered.",
-                    pluralize(runs, "run")
-                )
+fn read(view: &PathView, mode: Option<Mode>, missing: &str) -> Vec<String> {
+    let at_least = if missing.is_empty() { "" } else { "at least " };
+    let share = percent(view.recovered_fraction);
+    let read = format!("An eavesdropper reads {at_least}{share} of the bytes that crossed this path");
+    let mut sentences = vec![match mode {
+        Some(Mode::Off) => format!("{read}: the connection is not protected."),
+        Some(Mode::Xor64) => match &view.attack {
+            Some(Attack { runs, broken, .. }) => {
+                format!("{read}: the attack broke {broken} of {}.", pluralize(*runs, "run"))
             }
-            _ => format!(
-                "Of {}, {structured} contain structured data but no language known to the attack: nothing is recovered.",
-                pluralize(runs, "run")
-            ),
-        };
+            None => format!("{read}."),
+        },
+        Some(Mode::Stream) => {
+            format!("{read}: the secrets from which mode stream derives its keys crossed this path too.")
+        }
+        Some(Mode::Mixed) => format!("{read}. The connections use different modes."),
+        Some(Mode::Sealed | Mode::Unknown) | None => format!("{read}."),
+    }];
+    if !missing.is_empty() {
+        sentences.push(format!("Cannot judge the rest: {missing}."));
+    } else if mode == Some(Mode::Off) && view.recovered_bytes < view.exposure.bytes {
+        sentences.push("The rest is encrypted by the application.".into());
     }
-    format!("{read}: the attack broke {broken} of {}.", pluralize(runs, "run"))
+    sentences
 }
 
-/// The outcome of the attack on a mode that resists it.
-fn control(view: &PathView) -> String {
-    match &view.attack {
-        Some(Attack { runs: 0, .. }) | None => "No run was long enough to try the attack on xor64.".into(),
-        Some(Attack { runs, structured: 0, .. }) => {
-            format!("The attack on xor64, tried on {}, does no better than chance.", pluralize(*runs, "run"))
-        }
-        Some(Attack { runs, .. }) => {
-            format!("The attack on xor64, tried on {}, recovers nothing.", pluralize(*runs, "run"))
-        }
-    }
+fn nothing_read(view: &PathView, mode: Mode) -> Vec<String> {
+    let mut sentences = vec![match mode {
+        Mode::Off => "The connection is not protected by plait, but its content is encrypted.".into(),
+        _ => "An eavesdropper reads nothing.".into(),
+    }];
+    sentences.extend(control(view).filter(|_| mode != Mode::Off));
+    sentences
 }
 
-fn percent(fraction: f64) -> String {
-    // Rounding must turn neither a part into all nor into nothing.
-    let percent = (fraction * 1000.0).round() / 10.0;
-    match percent {
-        100.0 if fraction < 1.0 => "more than 99.9 %".into(),
-        0.0 if fraction > 0.0 => "less than 0.1 %".into(),
-        _ => format!("{percent} %"),
-    }
+/// The outcome of attacks that recovered nothing.
+fn control(view: &PathView) -> Option<String> {
+    let Attack { runs, structured, .. } = view.attack.as_ref().filter(|attack| attack.runs > 0)?;
+    let runs = pluralize(*runs, "run");
+    Some(match structured {
+        0 => format!("The attack on xor64, tried on {runs}, does no better than chance."),
+        _ => format!("The attack on xor64, tried on {runs}, recovers nothing."),
+    })
 }

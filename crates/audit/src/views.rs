@@ -1,12 +1,13 @@
 //! Builds the views of each path, connection and direction from the outcomes of the attacks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use plait_trace::document::{Exposure, PerDirection};
 use plait_trace::{Direction, PathId, Payload};
 use plait_wire::capture::Timestamp;
 
-use crate::document::{Attack, ConnectionView, DirectionView, Excerpt, Packets, PathView};
+use crate::document::{Attack, Conclusion, ConnectionView, DirectionView, Excerpt, Packets, PathView};
+use crate::evidence::{CaptureEvidence, conclude, missing};
 use crate::ground_truth::{GroundTruth, Score};
 use crate::headers::{Headers, Traffic};
 use crate::identifiers::{self, Identifier, Protocol};
@@ -27,6 +28,7 @@ pub(crate) fn build(
     targets: &[Target<'_>],
     headers: &[Headers],
     mut outcomes: HashMap<StreamIndex, Outcome>,
+    payload_dropped: bool,
     truth: Option<&GroundTruth<'_>>,
 ) -> Vec<PathView> {
     let mut summaries: Vec<PathSummary> = paths.iter().map(|_| PathSummary::default()).collect();
@@ -43,7 +45,30 @@ pub(crate) fn build(
             summaries[path].add(&connection, results);
         }
     }
-    names.iter().zip(summaries).map(|(name, summary)| summary.view(name)).collect()
+    let evidence = headers.iter().map(|headers| capture_evidence(headers, targets));
+    let summaries = names.iter().zip(summaries).zip(evidence);
+    summaries
+        .map(|((name, summary), evidence)| {
+            let exceeds_memory = payload_dropped && summary.captured < summary.exposure.bytes;
+            summary.view(name, &CaptureEvidence { exceeds_memory, ..evidence })
+        })
+        .collect()
+}
+
+/// What a path's capture contains, and how much of it has a place in a stream.
+fn capture_evidence(headers: &Headers, targets: &[Target<'_>]) -> CaptureEvidence {
+    let (mut known, mut unmapped_bytes) = (HashSet::new(), 0);
+    for subflow in targets.iter().flat_map(|target| &target.connection.subflows) {
+        known.insert((subflow.client, subflow.server));
+        for direction in Direction::BOTH {
+            let (from, to) = subflow.ends(direction);
+            if headers.traffic(from, to).is_some_and(|traffic| traffic.packets > 0) {
+                unmapped_bytes += subflow.sent(direction).unmapped;
+            }
+        }
+    }
+    unmapped_bytes += headers.bytes_of_others(&known);
+    CaptureEvidence { completeness: headers.completeness, unmapped_bytes, exceeds_memory: false }
 }
 
 /// The position of the ground truth in a direction's stream, from what was recovered on all paths.
@@ -251,6 +276,7 @@ struct PathSummary {
     exposure: Exposure,
     /// The length of all streams of connections that this path carried part of.
     stream_bytes: u64,
+    captured: u64,
     recovered: u64,
     /// Summed over recovered bytes.
     confidence: f64,
@@ -271,6 +297,7 @@ impl PathSummary {
             self.exposure.bytes += view.exposure.bytes;
             self.exposure.runs += view.exposure.runs;
             self.exposure.longest_run = self.exposure.longest_run.max(view.exposure.longest_run);
+            self.captured += view.captured_bytes;
             self.recovered += view.recovered_bytes;
             self.confidence += view.confidence * view.recovered_bytes as f64;
             self.seconds += result.seconds;
@@ -292,13 +319,15 @@ impl PathSummary {
             server: target.connection.server(),
             mode: target.mode,
             mode_source: target.mode_source,
+            partial: target.connection.partial,
+            evicted: target.connection.evicted,
             keys_captured: connection.observation.has_keys(),
             identifiers: connection.identifiers(results),
             directions,
         });
     }
 
-    fn view(self, name: &str) -> PathView {
+    fn view(self, name: &str, evidence: &CaptureEvidence) -> PathView {
         let mut modes: Vec<Mode> = self.connections.iter().map(|connection| connection.mode).collect();
         modes.dedup();
         let mode = match modes.as_slice() {
@@ -315,10 +344,17 @@ impl PathSummary {
             correct_fraction: self.score.map(|score| ratio(score.correct, score.crossed)),
             confidence: if self.recovered == 0 { 0.0 } else { self.confidence / self.recovered as f64 },
             attack_seconds: self.seconds,
+            conclusion: Conclusion::CannotJudge,
+            missing_evidence: Vec::new(),
+            wire_bytes: evidence.completeness.wire_bytes,
+            not_captured_bytes: evidence.not_captured_bytes(),
+            not_captured_fraction: evidence.not_captured_fraction(),
             verdict: String::new(),
             attack: self.attack,
             connections: self.connections,
         };
+        view.missing_evidence = missing(&view, evidence);
+        view.conclusion = conclude(&view);
         view.verdict = verdict(&view);
         view
     }

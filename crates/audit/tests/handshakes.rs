@@ -4,7 +4,9 @@
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 
-use plait_audit::{Audit, AuditError, Mode, ModeSource, Options, Source, audit, write_html};
+use plait_audit::{
+    Audit, AuditError, Conclusion, Mode, ModeSource, Options, PathView, Source, audit, write_html,
+};
 use plait_proto::codec::stream::{Direction, StreamCipher, StreamSecret};
 use plait_proto::codec::xor64::{Encoder, Seed};
 use plait_wire::capture::{PcapHeader, PcapWriter, Timestamp};
@@ -30,8 +32,13 @@ struct CapturedConnection {
 
 impl CapturedConnection {
     fn capture(&self) -> Vec<u8> {
-        let mut pcap =
-            PcapWriter::new(Vec::new(), PcapHeader::new(LinkType::RawIp)).expect("a vector takes all");
+        self.capture_of(262_144)
+    }
+
+    /// A capture with the first `snap_len` bytes of each packet.
+    fn capture_of(&self, snap_len: u32) -> Vec<u8> {
+        let header = PcapHeader { snap_len, ..PcapHeader::new(LinkType::RawIp) };
+        let mut pcap = PcapWriter::new(Vec::new(), header).expect("a vector takes all");
         let mut packets = Vec::new();
         let bodies = self
             .option
@@ -215,6 +222,85 @@ fn reports_payload_beyond_the_limit() {
     let found = audited(&protected_connection(0x3f, 0x02, &content).capture(), &options).expect("a capture");
     assert!(found.payload_dropped > 50_000);
     assert!(found.paths[0].recovered_fraction < 0.5);
+}
+
+fn path_of(connection: &CapturedConnection, snap_len: u32, options: &Options) -> Option<PathView> {
+    audited(&connection.capture_of(snap_len), options).ok()?.paths.pop()
+}
+
+#[test]
+fn nothing_read_requires_evidence() {
+    let options = Options::default();
+    let sealed = protected_connection(0x3f, 0x10, &[random(1, 3000), random(2, 5000)]);
+    let view = path_of(&sealed, 262_144, &options).expect("a path");
+    assert_eq!(
+        (view.conclusion, view.missing_evidence.len()),
+        (Conclusion::NothingRead, 0),
+        "{}",
+        view.verdict
+    );
+
+    let truncated = path_of(&sealed, 128, &options).expect("a path");
+    assert_eq!(truncated.conclusion, Conclusion::CannotJudge);
+    assert!(truncated.verdict.starts_with("Cannot judge: 9"), "{}", truncated.verdict);
+    assert!(truncated.verdict.contains(" % of the payload was not captured"), "{}", truncated.verdict);
+
+    let not_attacked = path_of(&sealed, 262_144, &Options { runs: 0, ..options.clone() }).expect("a path");
+    assert_eq!(not_attacked.conclusion, Conclusion::CannotJudge);
+    let short = protected_connection(0x3f, 0x01, &[random(1, 40), random(2, 50)]);
+    let without_keys = CapturedConnection { option: None, sent: short.sent };
+    assert_eq!(path_of(&without_keys, 262_144, &options).expect("a path").conclusion, Conclusion::Read);
+
+    let silent = CapturedConnection { option: Some((0x3f, 0x10)), sent: [Vec::new(), Vec::new()] };
+    assert_eq!(path_of(&silent, 262_144, &options).expect("a path").conclusion, Conclusion::NothingCrossed);
+    assert_eq!(path_of(&silent, 44, &options).expect("a path").conclusion, Conclusion::NothingCrossed);
+}
+
+#[test]
+fn a_damaged_capture_is_no_evidence_of_nothing() {
+    let sealed = protected_connection(0x3f, 0x10, &[random(1, 3000), random(2, 5000)]);
+    let mut capture = sealed.capture();
+    capture.truncate(capture.len() - 300);
+    let view = audited(&capture, &Options::default()).expect("a capture").paths.pop().expect("a path");
+    assert_eq!(view.conclusion, Conclusion::CannotJudge, "{}", view.verdict);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Whatever the mode, the content and the snap length: a capture that lacks payload never says that nothing is read, nor
+    /// that more is read than the whole shows.
+    #[test]
+    fn truncation_never_makes_a_verdict_better(
+        chosen in prop_oneof![Just(0u8), Just(1), Just(2), Just(4), Just(8), Just(0x10)],
+        text: bool, lengths in (0..1500usize, 0..4000usize), snap_len in 40..1200u32,
+    ) {
+        let text_of = |length: usize| b"The quick brown fox jumps over the lazy dog. ".repeat(90)[..length].to_vec();
+        let content = match text {
+            true => [text_of(lengths.0), text_of(lengths.1)],
+            false => [random(3, lengths.0), random(4, lengths.1)],
+        };
+        let connection = protected_connection(0x3f, chosen, &content);
+        let whole = path_of(&connection, 262_144, &Options::default()).expect("a path");
+        let Some(cut) = path_of(&connection, snap_len, &Options::default()) else {
+            return Ok(());
+        };
+        prop_assert_eq!(whole.not_captured_bytes, 0);
+        prop_assert!(cut.recovered_bytes <= whole.recovered_bytes, "{} beyond {}", cut.verdict, whole.verdict);
+        if cut.not_captured_bytes > 0 {
+            let expected = [Conclusion::CannotJudge, Conclusion::Read];
+            prop_assert!(expected.contains(&cut.conclusion), "{}", cut.verdict);
+            prop_assert!(!cut.missing_evidence.is_empty());
+            prop_assert!(cut.verdict.contains("annot judge"), "{}", cut.verdict);
+        }
+        // A handshake that was cut says nothing of the mode.
+        if cut.connections.iter().any(|connection| connection.mode_source == ModeSource::Handshake) {
+            prop_assert_eq!(cut.mode, whole.mode);
+        }
+        if whole.conclusion == Conclusion::Read {
+            prop_assert!(cut.conclusion == Conclusion::Read || cut.conclusion == Conclusion::CannotJudge);
+        }
+    }
 }
 
 proptest! {

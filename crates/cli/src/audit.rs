@@ -6,9 +6,9 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use plait_audit::{Audit, Options, PathView, Progress, Source, audit, write_html};
+use plait_audit::{Audit, Conclusion, Options, PathView, Progress, Source, audit, write_html};
 use plait_config::AtomicFile;
 
 use crate::analyze::progress_bar;
@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Maximum number of contiguous runs to attack per path, longest first
     #[arg(long, value_name = "N", default_value_t = 500)]
     runs: usize,
+    /// Exit with 1 unless every path could be judged completely
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Audits the captures and prints the result.
@@ -57,9 +60,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let printed = if args.json { print_json(&found) } else { print_table(&found) };
     match printed {
         // The reader closed the pipe, as `head` does.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        printed => Ok(printed?),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        printed => printed?,
     }
+    ensure!(!args.strict || unjudged(&found).is_empty(), "cannot judge {}", unjudged(&found).join(", "));
+    Ok(())
+}
+
+/// The paths of which evidence is missing.
+fn unjudged(audit: &Audit) -> Vec<&str> {
+    let paths = audit.paths.iter().filter(|path| !path.missing_evidence.is_empty());
+    paths.map(|path| path.path.as_str()).collect()
 }
 
 /// A progress bar, if stderr is a terminal.
@@ -134,16 +145,16 @@ fn write_table(audit: &Audit, out: &mut StyledText) -> std::fmt::Result {
     let names: Vec<_> = audit.paths.iter().map(|path| escape_line(&path.path)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("path".len());
     let heading = format!(
-        "{:<width$}  {:<7} {:>9} {:>8} {:>14} {:>9} {:>9} {:>8}\n",
+        "{:<width$}  {:<7} {:>9} {:>8} {:>14} {:>10} {:>9} {:>8}\n",
         "path", "mode", "crossed", "runs", "longest run", "read", "correct", "time"
     );
     out.push(BOLD, heading);
     for (path, name) in audit.paths.iter().zip(&names) {
         let PathView { exposure, .. } = path;
-        let style = match (path.mode, path.recovered_bytes) {
-            (None, _) => Style::new(),
-            (_, 0) => SAFE,
-            _ => READ,
+        let style = match path.conclusion {
+            Conclusion::NothingCrossed | Conclusion::CannotJudge => Style::new(),
+            Conclusion::NothingRead => SAFE,
+            Conclusion::Read => READ,
         };
         write!(
             out,
@@ -153,7 +164,7 @@ fn write_table(audit: &Audit, out: &mut StyledText) -> std::fmt::Result {
             exposure.runs,
             exposure.longest_run,
         )?;
-        out.push(style, format_args!("{:>9}", percent(path.recovered_fraction)));
+        out.push(style, format_args!("{:>10}", share_read(path)));
         writeln!(
             out,
             " {:>9} {:>6.1} s",
@@ -167,12 +178,21 @@ fn write_table(audit: &Audit, out: &mut StyledText) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "\ncrossed: share of the connections' streams that crossed the path. read: share of that which an eavesdropper recovers as plaintext.{}",
+        "\ncrossed: share of the connections' streams that crossed the path. read: share of that which an eavesdropper recovers as plaintext; \
+         ? where that cannot be judged.{}",
         match audit.paths.iter().any(|path| path.correct_fraction.is_some()) {
             true => "\ncorrect: share of the ground truth that crossed and was recovered correctly.",
             false => "",
         }
     )
+}
+
+fn share_read(path: &PathView) -> String {
+    match path.conclusion {
+        Conclusion::CannotJudge => "?".into(),
+        _ if !path.missing_evidence.is_empty() => format!(">= {}", percent(path.recovered_fraction)),
+        _ => percent(path.recovered_fraction),
+    }
 }
 
 fn percent(fraction: f64) -> String {

@@ -162,6 +162,13 @@ impl<'a> Packet<'a> {
         Options::new(&self.bytes[MIN_HEADER_LEN..end])
     }
 
+    /// Whether the capture lacks part of the options. The iterator over [`options`](Self::options) does not tell if it ends
+    /// between two of them.
+    #[inline]
+    pub fn has_truncated_options(&self) -> bool {
+        self.bytes.len() < self.header_len()
+    }
+
     /// The captured part of the payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {

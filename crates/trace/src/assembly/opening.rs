@@ -42,10 +42,13 @@ impl State {
         }
         let (kind, protocol) = match &signals.capable {
             Some(capable) => (FlowKind::Initial, Protocol::Mptcp(capable.version)),
+            // The capture lacks the options that would tell.
+            None if signals.cut => (FlowKind::MidStream, Protocol::Tcp),
             None => (FlowKind::Plain, Protocol::Tcp),
         };
         let mut flow = Flow::new(source, kind);
-        self.start(&mut flow, destination, protocol, time);
+        let index = self.start(&mut flow, destination, protocol, time);
+        self.live[index].connection.partial = kind == FlowKind::MidStream;
         flow
     }
 
