@@ -36,7 +36,7 @@ pub(crate) fn check(input: &[u8]) {
     for copies in [1, 2] {
         let captures = (0..copies).filter_map(|_| self::capture(input)).collect();
         let interval = Some(Duration::from_millis(1));
-        let options = ReadOptions { payload_limit: 0, live_limit: 2, interval };
+        let options = ReadOptions { payload_limit: 0, live_limit: 2, interval, stream_events: true };
         let mut sums = Sums::default();
         read(captures, options, &mut sums).expect("neither memory nor the sink fails");
         assert!(sums.0.is_empty(), "intervals without a connection");

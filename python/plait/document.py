@@ -39,6 +39,25 @@ class DurationStats(TypedDict):
     max: float
 
 
+class Jitter(TypedDict):
+    """Interarrival jitter (RFC 3550 6.4.1), in milliseconds."""
+
+    samples: int
+    mean: float
+    max: float
+    last: float
+
+
+class Interarrival(TypedDict):
+    """Times between arrivals, in milliseconds."""
+
+    samples: int
+    mean: float
+    stddev: float
+    min: float
+    max: float
+
+
 class Window(TypedDict):
     """Receive windows that a side announced, in bytes."""
 
@@ -77,7 +96,11 @@ class DirectionStats(TypedDict):
     duplicate_bytes: int
     out_of_order: Volume
     rtt_ms: DurationStats | None
-    rtt_timestamps_ms: DurationStats | None
+    rtt_source: Literal["acks", "timestamps"] | None
+    ack_rtt_ms: DurationStats | None
+    ack_rtt_timestamps_ms: DurationStats | None
+    jitter_ms: Jitter | None
+    interarrival_ms: Interarrival | None
     head_of_line_ms: DurationStats | None
     window: Window | None
     checksums: Checksums | None
@@ -208,5 +231,7 @@ class Analysis(TypedDict):
     skipped: Skipped
     unmapped_bytes: int
     unanswered_joins: int
+    evicted_connections: int
+    partial_connections: int
     damaged: list[DamagedCapture]
     external_metrics: list[ExternalMetric]

@@ -79,8 +79,8 @@ def test_transfer_counts_match_tshark(transfer):
         expected = trips[subflow["dst"], subflow["src"]]
         if sent["retransmitted"]["segments"] == 0 and expected:
             # tshark also measures the SYN/ACK.
-            assert abs(sent["rtt_ms"]["samples"] - len(expected)) <= 3
-            assert sent["rtt_ms"]["mean"] == pytest.approx(sum(expected) / len(expected), rel=0.02)
+            assert abs(sent["ack_rtt_ms"]["samples"] - len(expected)) <= 3
+            assert sent["ack_rtt_ms"]["mean"] == pytest.approx(sum(expected) / len(expected), rel=0.02)
 
 
 def test_data_of_dead_path_is_reinjected(make_pair, documents):

@@ -388,7 +388,7 @@ def test_round_trips_match_tcptrace(lossy):
     expected = tcptrace(stretched(file, factor))
     compared = 0
     for ends, sent in plait_by_sender(document(file)).items():
-        found, theirs = sent["rtt_ms"], expected[ends]
+        found, theirs = sent["ack_rtt_ms"], expected[ends]
         if found is None:
             assert theirs["RTT_samples"] == "0"
             continue
@@ -414,7 +414,7 @@ def test_segment_that_fills_a_gap_gives_no_round_trip(tmp_path):
     file.write_bytes(pcap(*packets, start=1))
     ends = end("192.0.2.1", 1000), end("192.0.2.2", 443)
     sent = plait_by_sender(document(file))[ends]
-    assert sent["rtt_ms"]["samples"] == 1
+    assert sent["ack_rtt_ms"]["samples"] == 1
     assert (sent["out_of_order"]["segments"], sent["retransmitted"]["segments"]) == (2, 0)
     theirs = tcptrace(file)[ends]
     # The opening, the first segment, and the first of those that fill the gap.
@@ -432,7 +432,7 @@ def test_round_trips_match_tshark_without_losses(clean):
             theirs[packet["destination"], packet["source"]].append(
                 float(packet["tcp.analysis.ack_rtt"]) * 1e3
             )
-    found = {ends: sent["rtt_ms"] for ends, sent in plait_by_sender(document(file)).items() if sent["rtt_ms"]}
+    found = {ends: sent["ack_rtt_ms"] for ends, sent in plait_by_sender(document(file)).items() if sent["ack_rtt_ms"]}
     assert found.keys() == theirs.keys() and len(found) == 2
     # The kernel decides how much of the transfer each subflow carries.
     assert sum(map(len, theirs.values())) > 200

@@ -7,7 +7,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Protect connections", &["run", "serve", "proxy", "identity", "peers", "kmod"]),
     ("Inspect this host", &["status", "paths", "top", "metrics", "doctor"]),
-    ("Record and analyze", &["capture", "analyze", "report", "audit"]),
+    ("Record and analyze", &["capture", "analyze", "report", "trace", "audit"]),
     ("Control packets and rates", &["policy", "cc", "sched"]),
     ("Experiment", &["lab", "demo", "codec"]),
 ];

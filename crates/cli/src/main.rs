@@ -28,6 +28,7 @@ mod status;
 mod stderr;
 mod stdout;
 mod top;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -86,6 +87,9 @@ enum Command {
     Analyze(analyze::Args),
     /// Write a report of captures as one HTML page
     Report(report::Args),
+    /// Convert captures
+    #[command(subcommand)]
+    Trace(trace::Args),
     /// Attack captures, to show what an eavesdropper on each path learns
     Audit(audit::Args),
     /// Apply policies to packets: selectors and actors in the kernel
@@ -156,6 +160,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Report(args) => report::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Audit(args) => audit::run(args),
         Command::Cc(args) => cc::run(args),
         Command::Sched(args) => sched::run(args),

@@ -11,9 +11,10 @@ use thiserror::Error;
 
 use crate::connection::Connection;
 use crate::export::{Exporter, document};
+use crate::external_metrics::ExternalMetric;
 use crate::interval::Interval;
 use crate::options::ReadOptions;
-use crate::read::{ReadError, read};
+use crate::read::{Capture, ReadError, read};
 use crate::sink::Sink;
 use input::{Input, open};
 use output_directory::OutputDirectory;
@@ -58,27 +59,14 @@ pub fn analyze<O: Exporter>(
     exporter: O,
     progress: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<document::Totals, AnalyzeError> {
-    let (mut captures, mut external_metrics) = (Vec::new(), Vec::new());
-    for path in input_files(measurement)? {
-        match open(&path, |input| ProgressReader { input, progress })? {
-            Input::Capture(capture) => captures.push(*capture),
-            Input::ExternalMetrics(found) => external_metrics.extend(found),
-        }
-    }
-    if captures.is_empty() {
-        return Err(AnalyzeError::NoCapture);
-    }
+    let (captures, external_metrics) = open_all(measurement, progress)?;
     let names = || captures.iter().map(|capture| capture.path.name.clone()).collect();
     let directory = directory.map(|path| OutputDirectory::create(path, names(), interval)).transpose();
     let directory = directory.map_err(AnalyzeError::Output)?;
     let counted = (directory.is_some() || exporter.wants_intervals()).then_some(interval);
     let options = ReadOptions { payload_limit: 0, interval: counted, ..Default::default() };
     let mut outputs = Outputs { directory, exporter, connections: 0 };
-    let mut totals = match read(captures, options, &mut outputs) {
-        Ok(totals) => document::Totals::from(&totals),
-        Err(ReadError::Sink(error)) => return Err(AnalyzeError::Output(error)),
-        Err(error) => return Err(AnalyzeError::Read(error)),
-    };
+    let mut totals = read_into(captures, options, &mut outputs)?;
     totals.external_metrics = external_metrics;
     let Outputs { directory, exporter, connections } = outputs;
     if connections == 0 {
@@ -89,6 +77,49 @@ pub fn analyze<O: Exporter>(
         .and_then(|()| exporter.finish(&totals))
         .map_err(AnalyzeError::Output)?;
     Ok(totals)
+}
+
+/// Reads the captures of one measurement into a sink, as [`analyze`] does.
+pub(crate) fn read_captures(
+    measurement: &[PathBuf],
+    options: ReadOptions,
+    sink: &mut impl Sink,
+    progress: &dyn Fn(u64) -> io::Result<()>,
+) -> Result<document::Totals, AnalyzeError> {
+    let (captures, _) = open_all(measurement, progress)?;
+    read_into(captures, options, sink)
+}
+
+type Captures<'a> = Vec<Capture<ProgressReader<'a, Box<dyn Read>>>>;
+
+/// Opens the captures of a measurement; there is at least one.
+fn open_all<'a>(
+    measurement: &[PathBuf],
+    progress: &'a dyn Fn(u64) -> io::Result<()>,
+) -> Result<(Captures<'a>, Vec<ExternalMetric>), AnalyzeError> {
+    let (mut captures, mut external_metrics) = (Vec::new(), Vec::new());
+    for path in input_files(measurement)? {
+        match open(&path, |input| ProgressReader { input, progress })? {
+            Input::Capture(capture) => captures.push(*capture),
+            Input::ExternalMetrics(found) => external_metrics.extend(found),
+        }
+    }
+    if captures.is_empty() {
+        return Err(AnalyzeError::NoCapture);
+    }
+    Ok((captures, external_metrics))
+}
+
+fn read_into<R: Read>(
+    captures: Vec<Capture<R>>,
+    options: ReadOptions,
+    sink: &mut impl Sink,
+) -> Result<document::Totals, AnalyzeError> {
+    match read(captures, options, sink) {
+        Ok(totals) => Ok(document::Totals::from(&totals)),
+        Err(ReadError::Sink(error)) => Err(AnalyzeError::Output(error)),
+        Err(error) => Err(AnalyzeError::Read(error)),
+    }
 }
 
 struct ProgressReader<'a, R> {

@@ -4,8 +4,10 @@
 //! [data](data) in the connection's streams. Results that can no longer change are handed out and forgotten, so that
 //! memory holds only what is alive.
 
+mod arrival_meters;
 mod checksum;
 mod data;
+mod echo;
 mod flow;
 mod interval_counter;
 mod live;
@@ -27,12 +29,17 @@ use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
 use plait_wire::tcp::Flags;
 
+use crate::direction::Direction;
 use crate::options::ReadOptions;
 use crate::path::PathId;
 use crate::sender_stats::Window;
+use crate::vantage::Vantage;
+use arrival_meters::CaptureOfFlow;
 use flow::{Flow, FlowSide, Signals};
+use interval_counter::IntervalLength;
 use live::State;
 use observation::{Observation, data_length};
+use sender::{Acknowledged, Sent};
 
 pub(crate) use observation::{AssemblyTotals, Finished};
 
@@ -88,7 +95,7 @@ impl Assembly {
             }
         };
         if state.is_observed_elsewhere(flow, source, path) {
-            state.record_duplicate(flow, segment, &signals, path);
+            state.record_duplicate(flow, segment, &signals, at);
         } else {
             state.segment(flow, segment, &mut signals, at);
         }
@@ -183,18 +190,19 @@ impl State {
         flow.last_seen = flow.last_seen.max(time);
         flow.handshake.observe(flags, direction == flow.opener_direction(), time);
         flow.close = flow.close.after(direction, flags.contains(Flags::FIN), flags.contains(Flags::RST));
+        let peer = &mut flow.side(direction.reverse()).sender;
+        peer.peer_sent(signals.timestamps, time);
         let acknowledged = match flags.contains(Flags::ACK) {
-            true => flow.side(direction.reverse()).sender.acknowledged(
-                segment.tcp.ack(),
-                signals.timestamps,
-                time,
-            ),
+            true => peer.acknowledged(segment.tcp.ack(), signals.timestamps, time),
             false => Default::default(),
         };
         let window = flow.window(segment, direction);
         let connection = flow.connection;
-        let FlowSide { sender, interval, .. } = flow.side(direction);
-        let resent = sender.sent(segment, length, signals.timestamps, time);
+        let FlowSide { sender, interval, arrivals, .. } = flow.side(direction);
+        let Sent { resent, echo_sample } = sender.sent(segment, length, signals.timestamps, time);
+        if length > 0 {
+            arrivals.add(CaptureOfFlow::Observed, time, signals.timestamps);
+        }
         if let Some(window) = window {
             sender.stats.window = Some(Window::after(sender.stats.window, window));
         }
@@ -215,13 +223,37 @@ impl State {
             counts.bytes += length;
             counts.retransmitted += resent;
             counts.window = window.or(counts.window);
-            if let Some(sample) = acknowledged.rtt_sample {
-                self.counts(flow, index, direction.reverse(), interval_length, time).add_rtt_sample(sample);
-            }
+            self.count_times(flow, index, direction, (acknowledged, echo_sample), interval_length, time);
         }
         self.signals(index, flow, direction, signals, time);
         let carried = self.data(index, flow, direction, segment, signals, at);
         self.detect_silence(index, flow, segment, acknowledged, carried, time);
+    }
+
+    /// Adds the round trips and the arrival that a segment from the sender in `direction` completes to its interval, where
+    /// they measure the path.
+    fn count_times(
+        &mut self,
+        flow: &mut Flow,
+        index: usize,
+        direction: Direction,
+        (acknowledged, echo): (Acknowledged, Option<Duration>),
+        interval: IntervalLength,
+        time: Timestamp,
+    ) {
+        let back = direction.reverse();
+        if let Some(sample) = acknowledged.rtt_sample
+            && flow.vantage(back) == Some(Vantage::Sender)
+        {
+            self.counts(flow, index, back, interval, time).add_rtt_sample(sample);
+        }
+        let vantage = flow.vantage(direction);
+        if let Some(sample) = echo
+            && vantage == Some(Vantage::Receiver)
+        {
+            self.counts(flow, index, direction, interval, time).add_rtt_sample(sample);
+        }
+        flow.side(direction).count_jitter(CaptureOfFlow::Observed, vantage);
     }
 }
 

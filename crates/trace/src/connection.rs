@@ -5,14 +5,18 @@ use std::time::Duration;
 
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{Token, Version};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::direction::Direction;
+use crate::duration_stats::DurationStats;
 use crate::event::Event;
 use crate::exposure::Exposure;
 use crate::failover::Failover;
 use crate::path::PathId;
 use crate::sender_stats::SenderStats;
 use crate::stream::Stream;
+use crate::vantage::{Vantage, reach};
 
 /// An MPTCP connection with all of its subflows, or a plain TCP connection.
 #[derive(Clone, Debug)]
@@ -104,6 +108,38 @@ pub struct Subflow {
     /// How it ended.
     pub close: Close,
     pub(crate) sent: [SenderStats; 2],
+    /// By direction: the round trip between the capture and the receiver during the three-way handshake.
+    pub(crate) handshake_reach: [Option<Duration>; 2],
+}
+
+/// Round-trip times of a subflow's path, and how they were measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rtt<'a> {
+    /// The samples.
+    pub times: &'a DurationStats,
+    /// How they were measured.
+    pub source: RttSource,
+}
+
+/// How round-trip times of a path were measured. Either way, the part of the path on the other side of the capture is left
+/// out; it takes at most a tenth of the round trip, or 0.1 ms.
+#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RttSource {
+    /// At the sender, from data to the acknowledgement that covers it.
+    Acks,
+    /// At the receiver, from an acknowledgement to the data that it allowed to be sent, by TCP timestamps.
+    Timestamps,
+}
+
+impl RttSource {
+    /// Its name in documents and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acks => "acks",
+            Self::Timestamps => "timestamps",
+        }
+    }
 }
 
 /// How a subflow ended.
@@ -158,6 +194,23 @@ impl Subflow {
         }
     }
 
+    /// Round-trip times of the path, measured with the data of a direction; `None` if the capture does not show them: it was
+    /// taken between the ends, or where is unknown, or there are no samples.
+    pub fn rtt(&self, direction: Direction) -> Option<Rtt<'_>> {
+        let back = direction.reverse();
+        let reach = |there: Direction| {
+            let by_handshake = self.handshake_reach[there as usize];
+            reach(by_handshake, self.sent(there), self.sent(there.reverse()))
+        };
+        let stats = self.sent(direction);
+        let (times, source) = match Vantage::of(reach(back), reach(direction))? {
+            Vantage::Sender => (&stats.ack_rtt, RttSource::Acks),
+            Vantage::Receiver => (&stats.echo_rtt, RttSource::Timestamps),
+            Vantage::Between => return None,
+        };
+        (times.count() > 0).then_some(Rtt { times, source })
+    }
+
     pub(crate) fn new(client: SocketAddr, server: SocketAddr, joined: bool, time: Timestamp) -> Self {
         Self {
             client,
@@ -171,6 +224,7 @@ impl Subflow {
             syn_rtt: None,
             close: Close::Open,
             sent: Default::default(),
+            handshake_reach: [None; 2],
         }
     }
 }
@@ -201,10 +255,10 @@ impl Connection {
         self.stream(direction).carried_by(subflow)
     }
 
-    /// From the connection's first packet until everything sent in a direction was acknowledged; `None` if it was not, or if
-    /// nothing was sent.
+    /// From the connection's first packet until everything sent in a direction was acknowledged; `None` if it was not, if
+    /// nothing was sent, or if the first packet was not captured.
     pub fn completion(&self, direction: Direction) -> Option<Duration> {
-        let start = self.subflows.iter().map(|subflow| subflow.first_seen).min()?;
+        let start = self.subflows.iter().map(|subflow| subflow.first_seen).min().filter(|_| !self.partial)?;
         self.stream(direction).completed()?.since(start)
     }
 

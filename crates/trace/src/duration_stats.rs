@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
+use crate::moments::Moments;
+
 /// Distribution of durations, such as round-trip times.
 ///
 /// Mean, standard deviation, minimum and maximum are exact. Percentiles are at most 0.8 % too high, so that memory does not
 /// grow with the number of samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DurationStats {
-    count: u64,
-    /// Mean and sum of squared deviations, in nanoseconds (Welford 1962).
-    mean: f64,
-    squares: f64,
-    min: u64,
-    max: u64,
+    moments: Moments,
     /// Number of samples by [`bucket_of`]; a missing page is all zero.
     pages: Vec<Option<Box<Page>>>,
 }
@@ -27,32 +24,33 @@ const SUB_BITS: u32 = 7;
 impl DurationStats {
     /// Number of samples.
     pub fn count(&self) -> u64 {
-        self.count
+        self.moments.count()
     }
 
     /// Arithmetic mean; `None` without samples, as for all below.
     pub fn mean(&self) -> Option<Duration> {
-        self.if_any(|times| Duration::from_nanos(times.mean.round() as u64))
+        self.moments.mean()
     }
 
     /// Population standard deviation.
     pub fn stddev(&self) -> Option<Duration> {
-        self.if_any(|times| Duration::from_nanos((times.squares / times.count as f64).sqrt().round() as u64))
+        self.moments.stddev()
     }
 
     /// Minimum.
     pub fn min(&self) -> Option<Duration> {
-        self.if_any(|times| Duration::from_nanos(times.min))
+        self.moments.min()
     }
 
     /// Maximum.
     pub fn max(&self) -> Option<Duration> {
-        self.if_any(|times| Duration::from_nanos(times.max))
+        self.moments.max()
     }
 
     /// The smallest value that a fraction `quantile` (0 to 1) of the samples does not exceed: 0.5 for the median.
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
-        let rank = ((quantile * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let count = self.count();
+        let rank = ((quantile * count as f64).ceil() as u64).clamp(1, count.max(1));
         let mut passed = 0;
         let pages = self.pages.iter().enumerate().filter_map(|(page, counts)| Some((page, counts.as_ref()?)));
         let mut buckets = pages.flat_map(|(page, counts)| (page << SUB_BITS..).zip(counts.iter()));
@@ -60,27 +58,18 @@ impl DurationStats {
             passed += **count;
             passed >= rank
         })?;
-        Some(Duration::from_nanos(last_of(bucket as u64).clamp(self.min, self.max)))
+        Some(Duration::from_nanos(last_of(bucket as u64)).clamp(self.min()?, self.max()?))
     }
 
     pub(crate) fn add(&mut self, sample: Duration) {
         let nanoseconds = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
-        self.min = if self.count == 0 { nanoseconds } else { self.min.min(nanoseconds) };
-        self.max = self.max.max(nanoseconds);
-        self.count += 1;
-        let distance = nanoseconds as f64 - self.mean;
-        self.mean += distance / self.count as f64;
-        self.squares += distance * (nanoseconds as f64 - self.mean);
+        self.moments.add(nanoseconds);
         let bucket = bucket_of(nanoseconds);
         let (page, place) = (bucket >> SUB_BITS, bucket & ((1 << SUB_BITS) - 1));
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);
         }
         self.pages[page].get_or_insert_with(|| Box::new([0; 1 << SUB_BITS]))[place] += 1;
-    }
-
-    fn if_any<T>(&self, value: impl Fn(&Self) -> T) -> Option<T> {
-        (self.count > 0).then(|| value(self))
     }
 }
 

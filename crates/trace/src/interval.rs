@@ -36,8 +36,10 @@ pub struct IntervalCounts {
     pub reinjected: u64,
     /// Bytes that this subflow had sent before, by TCP sequence number.
     pub retransmitted: u64,
-    /// Round-trip times that acknowledgements within the interval completed.
+    /// Round-trip times that were completed within the interval, where the capture shows those of the path.
     pub rtt: Option<RttSamples>,
+    /// The interarrival jitter (RFC 3550 6.4.1) after the last packet of the interval.
+    pub jitter: Option<Duration>,
     /// The range of the stream that the payload belongs to, relative to the first byte of the stream, or to the first
     /// byte captured.
     pub positions: Option<Range<i64>>,

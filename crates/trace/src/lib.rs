@@ -5,10 +5,11 @@
 //! tokens, and places every payload byte in its stream by the DSS mappings. Each direction of a connection is a
 //! [`Stream`] with, path by path, its [exposure](Stream::exposure) and the captured [`Payload`]; [`readable`] compares
 //! that payload with a known document. Each [`Subflow`] has [`SenderStats`] for either direction (bytes,
-//! retransmissions, reinjections, round-trip times), and each connection the [`Event`]s that its sides signalled and the
+//! retransmissions, reinjections, round-trip times, jitter), and each connection the [`Event`]s that its sides signalled and the
 //! [`Failover`]s between its paths.
 //!
-//! [`analyze`] does the same from files to files: JSON, CSV, Parquet, an HTML page and plots.
+//! [`analyze`] does the same from files to files: JSON, CSV, Parquet, an HTML page and plots. [`reassemble`] writes each
+//! connection as one TCP stream, for tools that know no MPTCP.
 //!
 //! ```no_run
 //! use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, readable};
@@ -40,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 mod analyze;
+mod arrivals;
 mod assembly;
 mod byte_ranges;
 mod connection;
@@ -51,19 +53,24 @@ mod exposure;
 pub mod external_metrics;
 mod failover;
 mod interval;
+mod moments;
 mod options;
 mod path;
 pub mod plot;
 mod read;
 mod readable;
+mod reassemble;
 mod report;
 mod sender_stats;
 mod sink;
 mod stream;
+mod stream_event;
+mod vantage;
 
 pub use analyze::{AnalyzeError, InputError, analyze, input_files};
+pub use arrivals::{Arrivals, Jitter};
 pub use byte_ranges::ByteRanges;
-pub use connection::{Close, Connection, Fallback, Protocol, Subflow};
+pub use connection::{Close, Connection, Fallback, Protocol, Rtt, RttSource, Subflow};
 pub use direction::Direction;
 pub use duration_stats::DurationStats;
 pub use event::{Event, EventKind};
@@ -71,11 +78,14 @@ pub use export::document;
 pub use exposure::Exposure;
 pub use failover::Failover;
 pub use interval::{Interval, IntervalCounts, RttSamples};
+pub use moments::Moments;
 pub use options::ReadOptions;
 pub use path::{Path, PathId};
 pub use read::{Capture, Connections, DamagedCapture, ReadError, Skipped, Totals, read};
 pub use readable::{Readable, SHINGLE_LEN, readable};
+pub use reassemble::{Reassembled, StreamGaps, reassemble};
 pub use report::{Report, STYLE};
 pub use sender_stats::{Checksums, SenderStats, Volume, Window};
 pub use sink::Sink;
 pub use stream::{FirstFlight, Payload, Stream};
+pub use stream_event::{StreamEvent, StreamEventKind};

@@ -51,6 +51,10 @@ pub struct Totals {
     pub payload_dropped: u64,
     /// Joins that named no known connection, or one with too many subflows, and were not accepted.
     pub unanswered_joins: u64,
+    /// [Evicted](crate::Connection::evicted) connections.
+    pub evicted_connections: u64,
+    /// [Partial](crate::Connection::partial) connections.
+    pub partial_connections: u64,
     /// Captures that are damaged.
     pub damaged: Vec<DamagedCapture>,
 }
@@ -162,6 +166,8 @@ pub fn read<R: Read>(
     totals.unmapped = assembled.unmapped;
     totals.payload_dropped = assembled.payload_dropped;
     totals.unanswered_joins = assembled.unanswered_joins;
+    totals.evicted_connections = assembled.evicted_connections;
+    totals.partial_connections = assembled.partial_connections;
     totals.skipped.duplicate = assembled.duplicate;
     Ok(totals)
 }
@@ -171,6 +177,7 @@ fn hand_over(assembly: &mut Assembly, sink: &mut impl Sink) -> Result<(), ReadEr
     while let Some(found) = assembly.next_finished() {
         match found {
             Finished::Interval(interval) => sink.interval(&interval),
+            Finished::Stream(event) => sink.stream(event),
             Finished::Connection(connection) => sink.connection(*connection),
         }
         .map_err(ReadError::Sink)?;

@@ -1,8 +1,11 @@
 //! Statistics of what one side sent in a subflow.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::arrivals::Arrivals;
 use crate::duration_stats::DurationStats;
 
 /// What one side sent in one subflow, counted where it was captured. Packets that were merged by the network card count as
@@ -30,12 +33,20 @@ pub struct SenderStats {
     /// By TCP sequence number: data captured after later data of this subflow, and not seen before: reordered, or
     /// retransmitted after a loss on the way to the capture.
     pub out_of_order: Volume,
-    /// From a segment to the acknowledgement that covers it, except for segments that were retransmitted or wait for a
-    /// retransmission (Karn and Partridge 1987).
-    pub rtt: DurationStats,
-    /// From the first segment with a timestamp to the first acknowledgement that echoes it (RFC 7323 4), with the
-    /// resolution of the sender's clock; empty if the option is not used.
-    pub rtt_timestamps: DurationStats,
+    /// From a segment to the acknowledgement that covers it, where both passed the capture, except for segments that were
+    /// retransmitted or wait for a retransmission (Karn and Partridge 1987). The round trip of the path only at the sender:
+    /// [`Subflow::rtt`](crate::Subflow::rtt).
+    pub ack_rtt: DurationStats,
+    /// From the first segment with a timestamp to the first acknowledgement that echoes it (RFC 7323 4), likewise; empty if
+    /// the option is not used.
+    pub ack_rtt_timestamps: DurationStats,
+    /// From an acknowledgement to the data that it allowed to be sent, by timestamps, where both passed the capture: the
+    /// round trip of the path only at the receiver.
+    pub(crate) echo_rtt: DurationStats,
+    /// The shortest time from a timestamp to its echo by this side, whatever caused the echo.
+    pub(crate) echo_min: Option<Duration>,
+    /// The arrivals of this side's data at the capture nearest the receiver; `None` if that is at the sender.
+    pub arrivals: Option<Arrivals>,
     /// The receive windows that this side announced, in bytes; `None` if the window scale was not captured.
     pub window: Option<Window>,
     /// DSS checksums (RFC 8684 3.3.1) of mappings that were captured completely.

@@ -90,9 +90,25 @@ impl<W: Write> Exporter for Table<W> {
         if totals.unanswered_joins > 0 {
             write!(out, "; {} joins were not answered", totals.unanswered_joins)?;
         }
+        if totals.evicted_connections > 0 {
+            let evicted = totals.evicted_connections;
+            write!(
+                out,
+                "; {evicted} connections were dropped before they ended, too many were open at once"
+            )?;
+        }
+        if totals.partial_connections > 0 {
+            write!(out, "; the opening of {} connections was not captured", totals.partial_connections)?;
+        }
         writeln!(out)?;
         out.flush()
     }
+}
+
+/// Whether acknowledgements were measured, but not the round trips of the path.
+fn hides_rtt(subflow: &Subflow) -> bool {
+    let sent = |direction| subflow.directions.in_direction(direction);
+    Direction::BOTH.into_iter().any(|way| sent(way).rtt_ms.is_none() && sent(way).ack_rtt_ms.is_some())
 }
 
 fn write_connection(
@@ -107,10 +123,10 @@ fn write_connection(
     };
     write!(out, "Connection {}: {protocol}, {:.3} s", connection.id, connection.duration_s)?;
     if connection.partial {
-        write!(out, ", partial (its opening was not captured)")?;
+        write!(out, ", partial (its opening was not captured: version, client and server are guesses)")?;
     }
     if connection.evicted {
-        write!(out, ", dropped before it ended")?;
+        write!(out, ", dropped before it ended (too many were open at once)")?;
     }
     if let Some(cause) = connection.fallback {
         write!(out, ", fell back to TCP ({cause})")?;
@@ -137,6 +153,12 @@ fn write_connection(
     }
     for line in aligned(&rows, &[0, 1]) {
         writeln!(out, "  {line}")?;
+    }
+    if connection.subflows.iter().any(hides_rtt) {
+        writeln!(
+            out,
+            "  RTT -: the captures do not show the round trips of the path; see ack_rtt_ms in --json"
+        )?;
     }
     for failover in connection.failovers.iter().take(MAX_FAILOVERS) {
         writeln!(out, "  {}", describe_failover(failover, connection.start))?;
@@ -205,13 +227,13 @@ fn describe_subflow(subflow: &Subflow) -> String {
     text
 }
 
-const HEADING: [&str; 13] = [
-    "", "", "bytes", "share", "Mbit/s", "stddev", "RTT ms", "stddev", "median", "p95", "retrans.", "reinj.",
-    "exposed",
+const HEADING: [&str; 14] = [
+    "", "", "bytes", "share", "Mbit/s", "stddev", "RTT ms", "stddev", "median", "p95", "jitter", "retrans.",
+    "reinj.", "exposed",
 ];
 
 /// `way` is from the client's point of view.
-fn row(number: usize, way: &str, sent: &DirectionStats, rate: Option<(f64, f64)>) -> [String; 13] {
+fn row(number: usize, way: &str, sent: &DirectionStats, rate: Option<(f64, f64)>) -> [String; 14] {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let rtt = sent.rtt_ms.as_ref();
     let decimal = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
@@ -226,6 +248,7 @@ fn row(number: usize, way: &str, sent: &DirectionStats, rate: Option<(f64, f64)>
         decimal(rtt.map(|rtt| rtt.stddev)),
         decimal(rtt.map(|rtt| rtt.p50)),
         decimal(rtt.map(|rtt| rtt.p95)),
+        decimal(sent.jitter_ms.as_ref().map(|jitter| jitter.mean)),
         sent.retransmitted.segments.to_string(),
         sent.reinjected.segments.to_string(),
         percent(sent.exposure.fraction),
@@ -233,21 +256,21 @@ fn row(number: usize, way: &str, sent: &DirectionStats, rate: Option<(f64, f64)>
 }
 
 /// The sum of all subflows. Its standard deviation is unknown, since subflows are counted one by one.
-fn total(way: &str, connection: &Connection, direction: Direction) -> [String; 13] {
+fn total(way: &str, connection: &Connection, direction: Direction) -> [String; 14] {
     let bytes = *connection.bytes.in_direction(direction);
     let mbps = bytes as f64 * 8.0 / 1e6 / connection.duration_s;
     let segments = |part: fn(&DirectionStats) -> u64| -> u64 {
         connection.subflows.iter().map(|subflow| part(subflow.directions.in_direction(direction))).sum()
     };
-    let mut row: [String; 13] = std::array::from_fn(|_| "-".into());
+    let mut row: [String; 14] = std::array::from_fn(|_| "-".into());
     row[0] = "total".into();
     row[1] = way.into();
     row[2] = bytes.to_string();
     if mbps.is_finite() {
         row[4] = format!("{mbps:.3}");
     }
-    row[10] = segments(|sent| sent.retransmitted.segments).to_string();
-    row[11] = segments(|sent| sent.reinjected.segments).to_string();
+    row[11] = segments(|sent| sent.retransmitted.segments).to_string();
+    row[12] = segments(|sent| sent.reinjected.segments).to_string();
     row
 }
 

@@ -49,8 +49,8 @@ pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Op
         }
         Measure::RoundTrip(of, statistic) => {
             let chosen = observations.choose(of)?;
-            let times = chosen.subflows().map(|subflow| &subflow.sent(chosen.direction).rtt);
-            pooled(times.filter_map(TimeStats::of), *statistic)
+            let times = chosen.subflows().filter_map(|subflow| subflow.rtt(chosen.direction));
+            pooled(times.filter_map(|rtt| TimeStats::of(rtt.times)), *statistic)
         }
         Measure::HeadOfLine(of, statistic) => {
             let chosen = observations.choose(of)?;

@@ -4,6 +4,7 @@ use plait_wire::Segment;
 use plait_wire::mptcp::{Capable, CapableKeys, DataSeq, Dss, Mapping, SubflowSeq};
 use plait_wire::tcp::Flags;
 
+use super::arrival_meters::CaptureOfFlow;
 use super::flow::{Flow, FlowKind, FlowSide, Signals};
 use super::live::State;
 use super::mappings::StreamMapping;
@@ -11,8 +12,8 @@ use super::observation::{Observation, data_length};
 use crate::connection::{Connection, Fallback, Protocol};
 use crate::direction::Direction;
 use crate::event::EventKind;
-use crate::path::PathId;
 use crate::stream::CarriedBytes;
+use crate::stream_event::StreamEventKind;
 
 impl State {
     /// Processes the acknowledgement, mapping and payload of a segment.
@@ -32,20 +33,28 @@ impl State {
         if carries {
             connection.record_payload(path, time);
         }
-        if flow.kind == FlowKind::MidStream && connection.protocol == Protocol::Tcp && carries {
+        if flow.kind == FlowKind::MidStream && connection.protocol == Protocol::Tcp && carries && !signals.cut
+        {
             // Data without any sign of MPTCP.
             flow.kind = FlowKind::Plain;
         }
         let acknowledged = connection.stream_mut(direction.reverse());
+        let mut delivered = None;
         if let Some(Dss { data_ack: Some(data_ack), .. }) = signals.dss {
-            if let Some(position) = acknowledged.position(data_ack) {
+            delivered = acknowledged.position(data_ack);
+            if let Some(position) = delivered {
                 acknowledged.acknowledged(position, time);
             }
-        } else if flow.kind == FlowKind::Plain
-            && let Some(position) = acknowledged_position(flow, direction, segment)
-        {
-            acknowledged.delivered(position, time);
+        } else if flow.kind == FlowKind::Plain {
+            delivered = acknowledged_position(flow, direction, segment);
+            if let Some(position) = delivered {
+                acknowledged.delivered(position, time);
+            }
         }
+        if let Some(position) = delivered {
+            self.stream_event(index, direction.reverse(), time, StreamEventKind::Delivered { position });
+        }
+        let connection = &mut self.live[index].connection;
         let kind = flow.kind;
         let side = flow.side(direction);
         match offset(side, kind, segment, signals) {
@@ -69,11 +78,15 @@ impl State {
         flow: &mut Flow,
         segment: &Segment<'_>,
         signals: &Signals,
-        path: PathId,
+        at: Observation,
     ) {
         self.totals.duplicate += 1;
         let Some(index) = flow.connection.filter(|_| data_length(segment) > 0) else { return };
         let (kind, direction) = (flow.kind, flow.direction(segment.source));
+        let (path, vantage) = (at.path, flow.vantage(direction));
+        let copy = CaptureOfFlow::Copy(path);
+        flow.side(direction).arrivals.add(copy, at.time, signals.timestamps);
+        flow.side(direction).count_jitter(copy, vantage);
         let stream = self.live[index].connection.stream_mut(direction);
         let side = flow.side(direction);
         let Some(offset) = offset(side, kind, segment, signals) else { return };
@@ -107,6 +120,15 @@ impl State {
     ) -> CarriedBytes {
         let subflow = flow.subflow;
         let side = flow.side(direction);
+        if self.stream_events {
+            for (Part { position, length }, captured) in parts(side, offset, segment) {
+                let Some(position) = position else { continue };
+                let origin = self.live[index].connection.stream(direction).origin_position();
+                let captured = captured.to_vec();
+                let kind = StreamEventKind::Data { position, origin, length, captured };
+                self.stream_event(index, direction, time, kind);
+            }
+        }
         let stream = self.live[index].connection.stream_mut(direction);
         let (mut sum, mut unmapped, mut carried) = (CarriedBytes::default(), 0, None);
         for (Part { position, length }, captured) in parts(side, offset, segment) {

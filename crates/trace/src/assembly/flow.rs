@@ -9,11 +9,13 @@ use plait_wire::mptcp::{AddAddress, Capable, Dss, Join, MptcpOption, Nonce, Toke
 use plait_wire::tcp::{Flags, Seq, TcpOption};
 use plait_wire::{ParseError, Segment, tcp};
 
+use super::arrival_meters::{ArrivalMeters, CaptureOfFlow};
 use super::checksum::ChecksumVerifier;
 use super::interval_counter::IntervalCounter;
 use super::mappings::Mappings;
 use super::sender::{EchoedTimestamps, Sender};
 use super::seq_unwrap::SeqUnwrapper;
+use crate::arrivals::Jitter;
 use crate::connection::Close;
 use crate::direction::Direction;
 use crate::event::EventKind;
@@ -21,6 +23,7 @@ use crate::failover::Failover;
 use crate::failover::liveness::LivenessId;
 use crate::failover::silence::ResponseState;
 use crate::path::PathId;
+use crate::vantage::{Vantage, reach};
 
 /// A TCP connection while captures are being read.
 #[derive(Debug)]
@@ -150,6 +153,24 @@ impl Flow {
         &mut self.sides[direction as usize]
     }
 
+    /// Where a direction of this flow was captured, as far as that is known by now.
+    pub(crate) fn vantage(&self, direction: Direction) -> Option<Vantage> {
+        Vantage::of(self.reach(direction.reverse()), self.reach(direction))
+    }
+
+    /// The shortest round trip between the capture and the receiver in a direction.
+    fn reach(&self, direction: Direction) -> Option<Duration> {
+        let [there, back] =
+            [direction, direction.reverse()].map(|way| &self.sides[way as usize].sender.stats);
+        reach(self.handshake_reach(direction), there, back)
+    }
+
+    /// The round trip between the capture and the receiver in a direction, by the three-way handshake.
+    pub(crate) fn handshake_reach(&self, direction: Direction) -> Option<Duration> {
+        let (to_acceptor, to_opener) = self.handshake.parts();
+        if direction == self.opener_direction { to_acceptor } else { to_opener }
+    }
+
     /// The receive window that a segment announces, in bytes, if both SYNs were captured: the scale applies only if both
     /// sides offered one, and never to a SYN (RFC 7323 2.2).
     pub(crate) fn window(&self, segment: &Segment<'_>, direction: Direction) -> Option<u64> {
@@ -172,9 +193,9 @@ impl Flow {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Handshake {
     syn: Option<Timestamp>,
-    answered: bool,
+    answered: Option<Timestamp>,
+    completed: Option<Timestamp>,
     repeated: bool,
-    rtt: Option<Duration>,
 }
 
 impl Handshake {
@@ -186,11 +207,11 @@ impl Handshake {
                 self.syn.get_or_insert(time);
             }
             (true, false) => {
-                self.repeated |= self.answered;
-                self.answered = true;
+                self.repeated |= self.answered.is_some();
+                self.answered.get_or_insert(time);
             }
-            (false, true) if self.answered && self.rtt.is_none() && flags.contains(Flags::ACK) => {
-                self.rtt = self.syn.and_then(|syn| time.since(syn));
+            (false, true) if self.answered.is_some() && flags.contains(Flags::ACK) => {
+                self.completed.get_or_insert(time);
             }
             (false, _) => {}
         }
@@ -198,12 +219,21 @@ impl Handshake {
 
     /// Whether the SYN was answered or not captured.
     pub(crate) fn answered(&self) -> bool {
-        self.answered || self.syn.is_none()
+        self.answered.is_some() || self.syn.is_none()
     }
 
     /// From the SYN to the acknowledgement of the SYN/ACK, if neither was retransmitted.
     pub(crate) fn rtt(&self) -> Option<Duration> {
-        self.rtt.filter(|_| !self.repeated)
+        self.between(self.syn, self.completed)
+    }
+
+    /// The round trip between the capture and the acceptor, and between the capture and the opener, likewise.
+    pub(crate) fn parts(&self) -> (Option<Duration>, Option<Duration>) {
+        (self.between(self.syn, self.answered), self.between(self.answered, self.completed))
+    }
+
+    fn between(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> Option<Duration> {
+        to?.since(from?).filter(|_| !self.repeated)
     }
 }
 
@@ -217,6 +247,7 @@ pub(crate) struct FlowSide {
     pub(crate) sender: Sender,
     pub(crate) responses: ResponseState,
     pub(crate) interval: IntervalCounter,
+    pub(crate) arrivals: ArrivalMeters,
     pub(crate) checksum: ChecksumVerifier,
     /// The window scale in this side's SYN; `Some(None)` if it offered none.
     pub(crate) window_shift: Option<Option<u8>>,
@@ -232,6 +263,13 @@ impl FlowSide {
 
     pub(crate) fn learn_isn(&mut self, isn: Seq) {
         self.isn.get_or_insert(isn);
+    }
+
+    /// Sets the jitter of the current interval, if this capture is the one that measures it.
+    pub(crate) fn count_jitter(&mut self, capture: CaptureOfFlow, vantage: Option<Vantage>) {
+        if let (Some(meter), Some(counts)) = (self.arrivals.of(capture, vantage), self.interval.counts()) {
+            counts.jitter = meter.jitter().map(Jitter::last).or(counts.jitter);
+        }
     }
 
     /// The offset of a sequence number, if that of the SYN is known.
@@ -262,7 +300,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn of(packet: &tcp::Packet<'_>) -> Self {
-        let mut signals = Self::default();
+        let mut signals = Self { cut: packet.has_truncated_options(), ..Self::default() };
         for option in packet.options() {
             match option {
                 Ok(TcpOption::Mptcp(MptcpOption::Capable(capable))) => signals.capable = Some(capable),

@@ -19,6 +19,7 @@ use crate::interval::{Interval, IntervalCounts};
 use crate::options::ReadOptions;
 use crate::path::PathId;
 use crate::stream::Stream;
+use crate::stream_event::{StreamEvent, StreamEventKind};
 
 /// The state of the assembly: live connections and the tables that find them.
 #[derive(Default)]
@@ -30,6 +31,8 @@ pub(super) struct State {
     pub(super) finished: VecDeque<Finished>,
     pub(super) totals: AssemblyTotals,
     pub(super) interval: Option<IntervalLength>,
+    /// Whether steps of streams are handed out.
+    pub(super) stream_events: bool,
     /// The latest timestamp so far.
     pub(super) now: Timestamp,
     /// The rest of [`ReadOptions::payload_limit`].
@@ -84,6 +87,7 @@ impl State {
     pub(super) fn new(captures: usize, options: ReadOptions) -> Self {
         Self {
             interval: options.interval.map(IntervalLength::new),
+            stream_events: options.stream_events,
             budget: options.payload_limit,
             spans: vec![Span::default(); captures],
             ..Self::default()
@@ -161,6 +165,24 @@ impl State {
         })
     }
 
+    /// Hands out a step of a stream, if that is asked for.
+    #[inline]
+    pub(super) fn stream_event(
+        &mut self,
+        index: usize,
+        direction: Direction,
+        time: Timestamp,
+        kind: StreamEventKind,
+    ) {
+        if self.stream_events {
+            let connection = &self.live[index].connection;
+            let (client, server) = (connection.client(), connection.server());
+            let connection = connection.id;
+            let event = StreamEvent { connection, client, server, direction, time, kind };
+            self.finished.push_back(Finished::Stream(event));
+        }
+    }
+
     /// Ends a flow; a connection ends with its last flow.
     pub(super) fn retire(&mut self, mut flow: Flow, evicted: bool) {
         let Some(index) = flow.connection else {
@@ -170,6 +192,11 @@ impl State {
         self.end_silence(index, &mut flow);
         let live = &mut self.live[index];
         let subflow = flow.subflow;
+        for direction in Direction::BOTH {
+            let vantage = flow.vantage(direction);
+            let arrivals = flow.side(direction).arrivals.finish(vantage);
+            flow.side(direction).sender.stats.arrivals = arrivals;
+        }
         for direction in Direction::BOTH {
             let side = flow.side(direction);
             live.connection.subflows[subflow].sent[direction as usize] = mem::take(&mut side.sender.stats);
@@ -183,6 +210,7 @@ impl State {
         let subflow = &mut live.connection.subflows[flow.subflow];
         subflow.last_seen = flow.last_seen;
         subflow.syn_rtt = flow.handshake.rtt();
+        subflow.handshake_reach = Direction::BOTH.map(|direction| flow.handshake_reach(direction));
         subflow.close = flow.close;
         live.connection.evicted |= evicted;
         live.flows -= 1;
@@ -199,6 +227,8 @@ impl State {
                 self.tokens.remove(token);
             }
         }
+        self.totals.evicted_connections += u64::from(connection.evicted);
+        self.totals.partial_connections += u64::from(connection.partial);
         connection.streams.iter_mut().for_each(Stream::finalize);
         self.finished.push_back(Finished::Connection(connection));
     }

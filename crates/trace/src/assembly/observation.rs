@@ -7,6 +7,7 @@ use plait_wire::tcp::Flags;
 use crate::connection::Connection;
 use crate::interval::Interval;
 use crate::path::PathId;
+use crate::stream_event::StreamEvent;
 
 /// Where and when a segment was captured.
 #[derive(Clone, Copy)]
@@ -18,6 +19,7 @@ pub(crate) struct Observation {
 /// A result that can no longer change.
 pub(crate) enum Finished {
     Interval(Interval),
+    Stream(StreamEvent),
     Connection(Box<Connection>),
 }
 
@@ -27,6 +29,8 @@ pub(crate) struct AssemblyTotals {
     pub(crate) unmapped: u64,
     pub(crate) payload_dropped: u64,
     pub(crate) unanswered_joins: u64,
+    pub(crate) evicted_connections: u64,
+    pub(crate) partial_connections: u64,
     pub(crate) duplicate: u64,
 }
 

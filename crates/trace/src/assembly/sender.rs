@@ -8,6 +8,7 @@ use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
 use plait_wire::tcp::{Flags, Seq};
 
+use super::echo::EchoClock;
 use super::seq_unwrap::SeqUnwrapper;
 use crate::byte_ranges::ByteRanges;
 use crate::sender_stats::SenderStats;
@@ -26,6 +27,7 @@ pub(crate) struct Sender {
     ambiguous: Range<u64>,
     outstanding: VecDeque<Outstanding>,
     timestamps: VecDeque<(u32, Timestamp)>,
+    echoes: EchoClock,
 }
 
 #[derive(Debug)]
@@ -56,21 +58,30 @@ pub(crate) struct Acknowledged {
     pub(crate) rtt_sample: Option<Duration>,
 }
 
+/// The effect of a segment of data.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent {
+    /// How many of its bytes were sent before.
+    pub(crate) resent: u64,
+    /// The time since the acknowledgement that allowed it to be sent, if one did.
+    pub(crate) echo_sample: Option<Duration>,
+}
+
 /// Unwrapped sequence numbers start here, so that earlier ones are not negative.
 const BIAS: i64 = 1 << 62;
 
 impl Sender {
-    /// Records a segment from this side with `payload` bytes of data, and returns how many of them were sent before.
+    /// Records a segment from this side with `payload` bytes of data.
     pub(crate) fn sent(
         &mut self,
         segment: &Segment<'_>,
         payload: u64,
         timestamps: Option<EchoedTimestamps>,
         time: Timestamp,
-    ) -> u64 {
+    ) -> Sent {
         self.stats.packets += 1;
         if payload == 0 {
-            return 0;
+            return Sent::default();
         }
         self.stats.bytes += payload;
         let syn = segment.tcp.flags().contains(Flags::SYN);
@@ -93,7 +104,24 @@ impl Sender {
         {
             push(&mut self.timestamps, (value, time));
         }
-        resent
+        let push = segment.tcp.flags().contains(Flags::PSH);
+        let echo = timestamps.and_then(|(_, echo)| self.echoes.echoed(echo, push, time));
+        let echo_sample = echo.filter(|echo| echo.is_clocked).map(|echo| echo.time);
+        if let Some(echo) = echo {
+            self.stats.echo_min = Some(self.stats.echo_min.map_or(echo.time, |min| min.min(echo.time)));
+        }
+        if let Some(sample) = echo_sample {
+            self.stats.echo_rtt.add(sample);
+        }
+        Sent { resent, echo_sample }
+    }
+
+    /// Records a timestamp of the peer, which this side will echo.
+    #[inline]
+    pub(crate) fn peer_sent(&mut self, timestamps: Option<EchoedTimestamps>, time: Timestamp) {
+        if let Some((value, _)) = timestamps {
+            self.echoes.peer_sent(value, time);
+        }
     }
 
     /// Whether data is not acknowledged yet.
@@ -130,7 +158,7 @@ impl Sender {
             && !(self.ambiguous.start < end && end <= self.ambiguous.end)
             && let Some(sample) = time.since(sent)
         {
-            self.stats.rtt.add(sample);
+            self.stats.ack_rtt.add(sample);
             found.rtt_sample = Some(sample);
         }
         let Some((_, echo)) = timestamps else { return found };
@@ -140,7 +168,7 @@ impl Sender {
             if value == echo
                 && let Some(sample) = time.since(sent)
             {
-                self.stats.rtt_timestamps.add(sample);
+                self.stats.ack_rtt_timestamps.add(sample);
             }
         }
         found
@@ -218,11 +246,11 @@ mod tests {
     }
 
     fn rtt_from_acks(sender: &Sender) -> (u64, Option<Duration>) {
-        (sender.stats.rtt.count(), sender.stats.rtt.max())
+        (sender.stats.ack_rtt.count(), sender.stats.ack_rtt.max())
     }
 
     fn rtt_from_timestamps(sender: &Sender) -> (u64, Option<Duration>) {
-        (sender.stats.rtt_timestamps.count(), sender.stats.rtt_timestamps.max())
+        (sender.stats.ack_rtt_timestamps.count(), sender.stats.ack_rtt_timestamps.max())
     }
 
     fn microseconds(count: u64) -> Option<Duration> {

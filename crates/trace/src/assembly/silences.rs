@@ -188,6 +188,6 @@ fn is_long(since: Timestamp, until: Timestamp, sender: &Sender) -> bool {
     until.since(since).is_some_and(|silence| {
         // The median, because the end of the silence may itself be a sample of that length.
         silence >= MIN_SILENCE
-            && silence >= sender.stats.rtt.quantile(0.5).unwrap_or_default() * MIN_SILENCE_RTTS
+            && silence >= sender.stats.ack_rtt.quantile(0.5).unwrap_or_default() * MIN_SILENCE_RTTS
     })
 }

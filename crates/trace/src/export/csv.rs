@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use crate::direction::Direction;
-use crate::export::document::{Connection, DirectionStats, DurationStats, Subflow};
+use crate::export::document::{Connection, DirectionStats, DurationStats, RttSource, Subflow};
 
 /// One row per connection.
 pub(crate) struct ConnectionTable<W: Write>(csv::Writer<W>);
@@ -150,6 +150,16 @@ const DIRECTION_STATS: &[Column<DirectionStats>] = &[
     ("duplicate_bytes", |it| it.duplicate_bytes.to_string()),
     ("out_of_order_segments", |it| it.out_of_order.segments.to_string()),
     ("out_of_order_bytes", |it| it.out_of_order.bytes.to_string()),
+    ("rtt_source", |it| optional(it.rtt_source.map(RttSource::name))),
+    ("jitter_samples", |it| optional(it.jitter_ms.as_ref().map(|jitter| jitter.samples))),
+    ("jitter_mean_ms", |it| optional(it.jitter_ms.as_ref().map(|jitter| jitter.mean))),
+    ("jitter_max_ms", |it| optional(it.jitter_ms.as_ref().map(|jitter| jitter.max))),
+    ("jitter_last_ms", |it| optional(it.jitter_ms.as_ref().map(|jitter| jitter.last))),
+    ("interarrival_samples", |it| optional(it.interarrival_ms.as_ref().map(|times| times.samples))),
+    ("interarrival_mean_ms", |it| optional(it.interarrival_ms.as_ref().map(|times| times.mean))),
+    ("interarrival_stddev_ms", |it| optional(it.interarrival_ms.as_ref().map(|times| times.stddev))),
+    ("interarrival_min_ms", |it| optional(it.interarrival_ms.as_ref().map(|times| times.min))),
+    ("interarrival_max_ms", |it| optional(it.interarrival_ms.as_ref().map(|times| times.max))),
     ("window_min", |it| optional(it.window.as_ref().map(|window| window.min))),
     ("window_max", |it| optional(it.window.as_ref().map(|window| window.max))),
     ("window_last", |it| optional(it.window.as_ref().map(|window| window.last))),
@@ -166,7 +176,8 @@ type DurationColumn = (&'static str, fn(&DirectionStats) -> Option<&DurationStat
 
 const DURATIONS: &[DurationColumn] = &[
     ("rtt", |it| it.rtt_ms.as_ref()),
-    ("rtt_timestamps", |it| it.rtt_timestamps_ms.as_ref()),
+    ("ack_rtt", |it| it.ack_rtt_ms.as_ref()),
+    ("ack_rtt_timestamps", |it| it.ack_rtt_timestamps_ms.as_ref()),
     ("head_of_line", |it| it.head_of_line_ms.as_ref()),
 ];
 

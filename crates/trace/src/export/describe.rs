@@ -9,11 +9,12 @@ use plait_wire::mptcp::Version;
 
 use super::document::{
     Checksums, Close, Connection, DamagedCapture, DirectionStats, DurationStats, Event, Failover,
-    PerDirection, Skipped, Subflow, Totals,
+    Interarrival, Jitter, PerDirection, Skipped, Subflow, Totals,
 };
 use crate::connection::{self, Fallback, Protocol};
 use crate::direction::Direction;
 use crate::event::EventKind;
+use crate::moments::Moments;
 use crate::sender_stats::SenderStats;
 
 impl From<&crate::read::Totals> for Totals {
@@ -23,6 +24,8 @@ impl From<&crate::read::Totals> for Totals {
             skipped: totals.skipped,
             unmapped_bytes: totals.unmapped,
             unanswered_joins: totals.unanswered_joins,
+            evicted_connections: totals.evicted_connections,
+            partial_connections: totals.partial_connections,
             damaged: totals.damaged.iter().map(DamagedCapture::from).collect(),
             external_metrics: Vec::new(),
         }
@@ -86,7 +89,11 @@ impl Subflow {
     fn new(connection: &connection::Connection, index: usize, total: &PerDirection<u64>) -> Self {
         let subflow = &connection.subflows[index];
         let [forward, reverse] = Direction::BOTH.map(|way| subflow.sent(way));
-        let more = if forward.bytes > reverse.bytes { forward } else { reverse };
+        let more = match forward.bytes > reverse.bytes {
+            true => Direction::ClientToServer,
+            false => Direction::ServerToClient,
+        };
+        let rtt = subflow.rtt(more).or_else(|| subflow.rtt(more.reverse()));
         Self {
             src: subflow.client,
             dst: subflow.server,
@@ -101,7 +108,7 @@ impl Subflow {
             bytes: PerDirection { client_to_server: forward.bytes, server_to_client: reverse.bytes },
             retransmitted: [forward.retransmitted, reverse.retransmitted].into_iter().sum(),
             reinjected: [forward.reinjected, reverse.reinjected].into_iter().sum(),
-            rtt_ms: duration_stats(&more.rtt),
+            rtt_ms: rtt.and_then(|rtt| duration_stats(rtt.times)),
             directions: PerDirection::from_fn(|way| {
                 DirectionStats::new(connection, index, way, *total.in_direction(way))
             }),
@@ -112,6 +119,8 @@ impl Subflow {
 impl DirectionStats {
     fn new(connection: &connection::Connection, index: usize, direction: Direction, total: u64) -> Self {
         let stats = connection.subflows[index].sent(direction);
+        let rtt = connection.subflows[index].rtt(direction);
+        let arrivals = stats.arrivals.as_ref();
         Self {
             packets: stats.packets,
             bytes: stats.bytes,
@@ -123,8 +132,12 @@ impl DirectionStats {
             retransmitted: stats.retransmitted,
             duplicate_bytes: stats.duplicate,
             out_of_order: stats.out_of_order,
-            rtt_ms: duration_stats(&stats.rtt),
-            rtt_timestamps_ms: duration_stats(&stats.rtt_timestamps),
+            rtt_ms: rtt.and_then(|rtt| duration_stats(rtt.times)),
+            rtt_source: rtt.map(|rtt| rtt.source),
+            ack_rtt_ms: duration_stats(&stats.ack_rtt),
+            ack_rtt_timestamps_ms: duration_stats(&stats.ack_rtt_timestamps),
+            jitter_ms: arrivals.and_then(|arrivals| arrivals.jitter.as_ref()).map(Jitter::from),
+            interarrival_ms: arrivals.and_then(|arrivals| interarrival(&arrivals.interarrival)),
             head_of_line_ms: connection.stream(direction).head_of_line(index).and_then(duration_stats),
             window: stats.window,
             checksums: Some(stats.checksums).filter(|checksums| *checksums != Checksums::default()),
@@ -142,6 +155,27 @@ fn duration_stats(stats: &crate::duration_stats::DurationStats) -> Option<Durati
         p50: milliseconds(stats.quantile(0.5)?),
         p95: milliseconds(stats.quantile(0.95)?),
         max: milliseconds(stats.max()?),
+    })
+}
+
+impl From<&crate::arrivals::Jitter> for Jitter {
+    fn from(jitter: &crate::arrivals::Jitter) -> Self {
+        Self {
+            samples: jitter.samples(),
+            mean: milliseconds(jitter.mean()),
+            max: milliseconds(jitter.max()),
+            last: milliseconds(jitter.last()),
+        }
+    }
+}
+
+fn interarrival(times: &Moments) -> Option<Interarrival> {
+    Some(Interarrival {
+        samples: times.count(),
+        mean: milliseconds(times.mean()?),
+        stddev: milliseconds(times.stddev()?),
+        min: milliseconds(times.min()?),
+        max: milliseconds(times.max()?),
     })
 }
 

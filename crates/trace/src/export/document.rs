@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::direction::Direction;
 use crate::external_metrics::ExternalMetric;
 
+pub use crate::connection::RttSource;
 pub use crate::exposure::Exposure;
 pub use crate::read::Skipped;
 pub use crate::sender_stats::{Checksums, Volume, Window};
@@ -58,7 +59,7 @@ pub struct Connection {
     pub bytes: PerDirection<u64>,
     /// Payload bytes, each byte of the stream once.
     pub new_bytes: PerDirection<u64>,
-    /// From the first packet until everything sent was acknowledged; null if it was not.
+    /// From the first packet until everything sent was acknowledged; null if it was not, or if the opening was not captured.
     pub completion_s: PerDirection<Option<f64>>,
     /// Bytes carried by all subflows as a multiple of those of the best one; null if nothing was sent.
     pub aggregation_benefit: PerDirection<Option<f64>>,
@@ -107,7 +108,8 @@ pub struct Subflow {
     pub retransmitted: Volume,
     /// Both directions together.
     pub reinjected: Volume,
-    /// Round-trip times of the direction that carried more; null without samples.
+    /// Round-trip times of the path, measured with the data of the direction that carried more, or else of the other; null
+    /// if the captures do not show them.
     pub rtt_ms: Option<DurationStats>,
     /// What each side sent.
     pub directions: PerDirection<DirectionStats>,
@@ -137,10 +139,22 @@ pub struct DirectionStats {
     pub duplicate_bytes: u64,
     /// Data captured after data with higher sequence numbers, and not seen before.
     pub out_of_order: Volume,
-    /// Round-trip times from segments to the acknowledgements that cover them.
+    /// Round-trip times of the path, measured with this data; null if the capture was taken between the ends, or where is
+    /// unknown.
     pub rtt_ms: Option<DurationStats>,
-    /// Round-trip times by TCP timestamps.
-    pub rtt_timestamps_ms: Option<DurationStats>,
+    /// `acks`: measured at the sender, from segments to the acknowledgements that cover them. `timestamps`: measured at the
+    /// receiver, from acknowledgements to the data that they allowed to be sent.
+    pub rtt_source: Option<RttSource>,
+    /// From segments to the acknowledgements that cover them at the place of the capture, wherever that is.
+    pub ack_rtt_ms: Option<DurationStats>,
+    /// The same by TCP timestamps.
+    pub ack_rtt_timestamps_ms: Option<DurationStats>,
+    /// Interarrival jitter (RFC 3550 6.4.1) at the capture nearest the receiver, by TCP timestamps; null if that is at the
+    /// sender, or without timestamps.
+    pub jitter_ms: Option<Jitter>,
+    /// Times between consecutive packets with data, likewise. Their standard deviation is the jitter of a flow that is sent
+    /// periodically.
+    pub interarrival_ms: Option<Interarrival>,
     /// Head-of-line blocking: how long its data waited for earlier data of another subflow.
     pub head_of_line_ms: Option<DurationStats>,
     /// Receive windows that this side announced; null if the window scale is unknown.
@@ -172,6 +186,43 @@ pub struct DurationStats {
     /// 95th percentile, at most 0.8 % too high.
     #[schemars(range(min = 0.0))]
     pub p95: f64,
+    /// Maximum.
+    #[schemars(range(min = 0.0))]
+    pub max: f64,
+}
+
+/// Interarrival jitter (RFC 3550 6.4.1), in milliseconds.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct Jitter {
+    /// Number of packets after the first.
+    #[schemars(range(min = 1))]
+    pub samples: u64,
+    /// Mean over all packets.
+    #[schemars(range(min = 0.0))]
+    pub mean: f64,
+    /// Maximum over all packets.
+    #[schemars(range(min = 0.0))]
+    pub max: f64,
+    /// After the last packet.
+    #[schemars(range(min = 0.0))]
+    pub last: f64,
+}
+
+/// Times between arrivals, in milliseconds.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct Interarrival {
+    /// Number of packets after the first.
+    #[schemars(range(min = 1))]
+    pub samples: u64,
+    /// Arithmetic mean.
+    #[schemars(range(min = 0.0))]
+    pub mean: f64,
+    /// Population standard deviation.
+    #[schemars(range(min = 0.0))]
+    pub stddev: f64,
+    /// Minimum.
+    #[schemars(range(min = 0.0))]
+    pub min: f64,
     /// Maximum.
     #[schemars(range(min = 0.0))]
     pub max: f64,
@@ -264,6 +315,11 @@ pub struct Totals {
     pub unmapped_bytes: u64,
     /// Joins that named no known connection, or one with too many subflows, and were not accepted.
     pub unanswered_joins: u64,
+    /// Connections dropped before they ended, because too many were alive. What they sent later counts as another connection,
+    /// which is partial.
+    pub evicted_connections: u64,
+    /// Connections whose opening was not captured.
+    pub partial_connections: u64,
     /// Captures that are damaged; they were read up to the damage.
     pub damaged: Vec<DamagedCapture>,
     /// What other tools measured during the capture, if their output was given.

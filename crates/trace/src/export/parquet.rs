@@ -118,6 +118,7 @@ const COLUMNS: &[(&str, Values)] = &[
     ("rtt_mean_ms", Values::OptionalReal(|row| row.rtt(RttSamples::mean))),
     ("rtt_min_ms", Values::OptionalReal(|row| row.rtt(|spread| spread.min))),
     ("rtt_max_ms", Values::OptionalReal(|row| row.rtt(|spread| spread.max))),
+    ("jitter_ms", Values::OptionalReal(|row| Some(row.interval.counts.jitter?.as_nanos() as f64 / 1e6))),
     ("position_start", Values::OptionalInteger(|row| Some(row.interval.counts.positions.as_ref()?.start))),
     ("position_end", Values::OptionalInteger(|row| Some(row.interval.counts.positions.as_ref()?.end))),
     ("window", Values::OptionalInteger(|row| row.interval.counts.window.map(signed))),

@@ -6,7 +6,7 @@ use plait_wire::capture::Timestamp;
 
 use crate::direction::Direction;
 use crate::export::document::{
-    Close, Connection, DirectionStats, DurationStats, Exposure, PerDirection, Subflow, Volume,
+    Close, Connection, DirectionStats, DurationStats, Exposure, PerDirection, RttSource, Subflow, Volume,
 };
 use crate::interval::{Interval, IntervalCounts};
 
@@ -71,7 +71,11 @@ fn sent(id: u64, direction: Direction) -> DirectionStats {
         duplicate_bytes: 0,
         out_of_order: Volume::default(),
         rtt_ms: (direction == Direction::ServerToClient).then_some(times),
-        rtt_timestamps_ms: None,
+        rtt_source: (direction == Direction::ServerToClient).then_some(RttSource::Acks),
+        ack_rtt_ms: None,
+        ack_rtt_timestamps_ms: None,
+        jitter_ms: None,
+        interarrival_ms: None,
         head_of_line_ms: None,
         window: None,
         checksums: None,

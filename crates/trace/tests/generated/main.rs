@@ -9,6 +9,8 @@ mod failover;
 mod files;
 mod generate;
 mod multiple_captures;
+mod reassemble;
+mod rtt;
 mod sender_stats;
 mod streaming;
 mod transfer;

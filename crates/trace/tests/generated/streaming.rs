@@ -54,7 +54,7 @@ impl Sink for Checked {
 
 fn streamed(files: &[Vec<u8>], live_limit: usize) -> (Checked, Totals) {
     let interval = Some(Duration::from_millis(10));
-    let options = ReadOptions { live_limit, interval, payload_limit: 0 };
+    let options = ReadOptions { live_limit, interval, payload_limit: 0, stream_events: true };
     let mut sink = Checked::default();
     let totals = read(captures(files), options, &mut sink).expect("neither input nor sink fails");
     assert!(sink.open.is_empty(), "intervals without connection: {:?}", sink.open);

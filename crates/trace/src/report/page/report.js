@@ -30,6 +30,8 @@ function showHead() {
     plural(connections.length + omitted.connections, "connection"),
     skipped ? skippedText(totals.skipped, skipped) : null,
     totals.unanswered_joins ? plural(totals.unanswered_joins, "unanswered join") : null,
+    totals.evicted_connections ? `${plural(totals.evicted_connections, "connection")} not followed to the end: too many at once` : null,
+    totals.partial_connections ? `${plural(totals.partial_connections, "connection")} whose opening was not captured` : null,
     totals.unmapped_bytes ? `${bytesText(totals.unmapped_bytes)} of payload with no known place` : null,
   ].filter((part) => part).join("  ·  ");
   byId("warnings").append(...totals.damaged.map(({ capture, error }) =>
@@ -164,8 +166,8 @@ function showFacts() {
   const { id, bytes, new_bytes, reinjected } = chosen;
   byId("chosen-title").textContent = `Connection ${id}`;
   const badges = [[versionText(chosen.version), ""]];
-  if (chosen.partial) badges.push(["partial: its opening was not captured", "alert"]);
-  if (chosen.evicted) badges.push(["not followed to its end", "alert"]);
+  if (chosen.partial) badges.push(["partial: its opening was not captured; version, client and server are guesses", "alert"]);
+  if (chosen.evicted) badges.push(["not followed to its end: too many connections at once", "alert"]);
   if (chosen.fallback) badges.push([`fallback to TCP: ${chosen.fallback}`, "alert"]);
   byId("badges").replaceChildren(...badges.map(([text, alert]) => element("span", { class: `badge ${alert}` }, text)));
   const repeated = (way) => (bytes[way] > new_bytes[way] ? `${bytesText(new_bytes[way])} of them new` : null);
@@ -267,11 +269,16 @@ function showSubflows() {
     ["", (s, sent, index) => [element("span", {}, lineSample(index), ` ${index + 1}`)], "text"],
     ["path", ({ src, dst }) => [src, `→ ${dst}`], "text"],
     ["carried", (s, { bytes, share }) => [bytesText(bytes), bytes ? percentText(share) : null]],
-    ["RTT mean ± σ", (s, { rtt_ms }) => (rtt_ms
+    ["RTT mean ± σ", (s, { rtt_ms, rtt_source, ack_rtt_ms }) => (rtt_ms
       ? [`${msText(rtt_ms.mean).replace(" ms", "")} ± ${msText(rtt_ms.stddev)}`,
-        `p50 ${msText(rtt_ms.p50)}, p95 ${msText(rtt_ms.p95)}`]
-      : [NOTHING])],
+        `p50 ${msText(rtt_ms.p50)}, p95 ${msText(rtt_ms.p95)}`,
+        rtt_source === "timestamps" ? "at the receiver, by timestamps" : null]
+      : [NOTHING, ack_rtt_ms ? "not shown by the captures" : null])],
     ["SYN RTT", ({ syn_rtt_ms }) => [msText(syn_rtt_ms)]],
+    ["jitter", (s, { jitter_ms, interarrival_ms }) => [
+      jitter_ms ? msText(jitter_ms.mean) : NOTHING,
+      jitter_ms ? `max ${msText(jitter_ms.max)}` : null,
+      interarrival_ms ? `arrivals ±${msText(interarrival_ms.stddev)}` : null]],
     ["retransmitted", (s, sent) => counted(sent.retransmitted)],
     ["reinjected", (s, sent) => counted(sent.reinjected)],
     ["out of order", (s, sent) => counted(sent.out_of_order)],
