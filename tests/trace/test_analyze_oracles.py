@@ -432,7 +432,11 @@ def test_round_trips_match_tshark_without_losses(clean):
             theirs[packet["destination"], packet["source"]].append(
                 float(packet["tcp.analysis.ack_rtt"]) * 1e3
             )
-    found = {ends: sent["ack_rtt_ms"] for ends, sent in plait_by_sender(document(file)).items() if sent["ack_rtt_ms"]}
+    found = {
+        ends: sent["ack_rtt_ms"]
+        for ends, sent in plait_by_sender(document(file)).items()
+        if sent["ack_rtt_ms"]
+    }
     assert found.keys() == theirs.keys() and len(found) == 2
     # The kernel decides how much of the transfer each subflow carries.
     assert sum(map(len, theirs.values())) > 200

@@ -231,7 +231,9 @@ def test_truncated_captures_of_a_transfer_are_not_judged(transfers, tmp_path, mo
         assert view["conclusion"] in ("read", "cannot_judge"), view["verdict"]
         assert 0 < view["not_captured_fraction"] <= 1
         assert "of the payload was not captured" in view["missing_evidence"][0]
-        assert "eavesdropper reads nothing" not in view["verdict"] and "Nothing crossed" not in view["verdict"]
+        assert (
+            "eavesdropper reads nothing" not in view["verdict"] and "Nothing crossed" not in view["verdict"]
+        )
         assert view["verdict"] in text and "annot judge" in view["verdict"]
         assert 'class="view safe"' not in page and "of the payload was not captured" in page
         row = next(line for line in text.splitlines() if line.startswith(str(file)))

@@ -91,10 +91,18 @@ def test_stream_is_without_fault_for_tshark(transfer, tmp_path):
     out = tmp_path / "streams.pcap"
     reassemble(*captures, output=out)
     assert streams(out) == 1
-    for fault in ("tcp.analysis.flags", "tcp.checksum.status != 1", "ip.checksum.status != 1", "_ws.malformed"):
+    for fault in (
+        "tcp.analysis.flags",
+        "tcp.checksum.status != 1",
+        "ip.checksum.status != 1",
+        "_ws.malformed",
+    ):
         assert count(out, fault) == 0, fault
     assert count(out, "tcp.flags.syn == 1") == 2 and count(out, "tcp.flags.fin == 1") == 2
-    times = [float(time) for time in tool("tshark", "-r", str(out), "-T", "fields", "-e", "frame.time_epoch").split()]
+    times = [
+        float(time)
+        for time in tool("tshark", "-r", str(out), "-T", "fields", "-e", "frame.time_epoch").split()
+    ]
     assert times == sorted(times)
 
 
@@ -110,7 +118,10 @@ def test_missing_bytes_are_gaps_and_stated(transfer, tmp_path):
     missing = int(printed.splitlines()[1].split()[0].replace(",", ""))
     kept = int(printed.split(" with ")[1].split()[0].replace(",", ""))
     whole = tmp_path / "whole.pcap"
-    assert int(reassemble(*captures, output=whole).split(" with ")[1].split()[0].replace(",", "")) == kept + missing
+    assert (
+        int(reassemble(*captures, output=whole).split(" with ")[1].split()[0].replace(",", ""))
+        == kept + missing
+    )
     assert count(out, "tcp.analysis.lost_segment") > 20
     assert count(out, "tcp.checksum.status != 1") == 0
     # What is there is at its place.
@@ -119,7 +130,10 @@ def test_missing_bytes_are_gaps_and_stated(transfer, tmp_path):
 
 
 def ipv6(payload: bytes, flags: int, sequence: int, ack: int, back: bool = False) -> bytes:
-    ends = [(bytes.fromhex("20010db8" + "00" * 11 + "01"), 40000), (bytes.fromhex("20010db8" + "00" * 11 + "02"), 80)]
+    ends = [
+        (bytes.fromhex("20010db8" + "00" * 11 + "01"), 40000),
+        (bytes.fromhex("20010db8" + "00" * 11 + "02"), 80),
+    ]
     (source, port), (destination, to) = reversed(ends) if back else ends
     tcp = struct.pack(">HHIIBBHHH", port, to, sequence, ack, 5 << 4, flags, 65535, 0, 0) + payload
     return struct.pack(">IHBB", 6 << 28, len(tcp), 6, 64) + source + destination + tcp
