@@ -10,7 +10,11 @@ fn files() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let files = fs::read_dir(directory).expect("the directory of experiments");
     let files = files.map(|file| file.expect("an entry").path());
-    files.filter(|file| file.extension().is_some_and(|extension| extension == "toml")).collect()
+    // What the papers print is no experiment.
+    let is_experiment = |file: &PathBuf| {
+        file.extension().is_some_and(|extension| extension == "toml") && !file.ends_with("paper-values.toml")
+    };
+    files.filter(is_experiment).collect()
 }
 
 /// All arguments of all commands of services and steps.
