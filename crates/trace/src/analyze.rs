@@ -38,7 +38,7 @@ pub enum AnalyzeError {
     Output(io::Error),
     /// The captures contain no TCP.
     #[error("expected TCP in the capture, got none: {} packets read, {}", .0.packets, .0.skipped)]
-    NoTcp(document::Totals),
+    NoTcp(Box<document::Totals>),
 }
 
 /// Analyses the captures of one measurement.
@@ -70,7 +70,7 @@ pub fn analyze<O: Exporter>(
     totals.external_metrics = external_metrics;
     let Outputs { directory, exporter, connections } = outputs;
     if connections == 0 {
-        return Err(AnalyzeError::NoTcp(totals));
+        return Err(AnalyzeError::NoTcp(Box::new(totals)));
     }
     directory
         .map_or(Ok(()), |directory| directory.finish(&totals))

@@ -86,7 +86,7 @@ pub fn reassemble<W: Write>(
     let options = ReadOptions { payload_limit: 0, stream_events: true, ..ReadOptions::default() };
     let totals = read_captures(measurement, options, &mut reassembler, progress)?;
     if reassembler.seen == 0 {
-        return Err(AnalyzeError::NoTcp(totals));
+        return Err(AnalyzeError::NoTcp(Box::new(totals)));
     }
     Ok((reassembler.found, totals, reassembler.pcap.into_inner()))
 }
