@@ -520,10 +520,12 @@ impl Gateway {
                 self.counters.invalid_record();
                 warn_once.invalid_record(*peer, error);
             }
-            CarryError::Relay(RelayError::Far(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+            CarryError::Relay(RelayError::Far(error)) => {
+                // Before it was accepted, it is not connected.
+                let was_reset = error.kind() != io::ErrorKind::TimedOut;
                 if let Some(reason) = self.negotiation.close_reason_of_peer(far) {
                     warn_once.ended_by_peer(*peer, reason, false);
-                } else if protection.mode == Mode::Off && progress.received.total() == 0 {
+                } else if was_reset && protection.mode == Mode::Off && progress.received.total() == 0 {
                     warn_once.reset_at_start(*peer, self.policy().mode());
                 }
             }

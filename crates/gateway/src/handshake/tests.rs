@@ -325,7 +325,9 @@ async fn late_witness_raises_the_level_of_a_running_session() {
     let respond = async |stream: TcpStream| {
         let config = config(RequiredPaths::Any);
         let accepted = pending.respond(&params, config, accept_any, &stream, |_: &TcpStream| false).await?;
-        Ok::<_, SealedError>((accepted, stream))
+        // All others close.
+        let main = matches!(accepted, Accepted::Main(..)).then_some(stream);
+        Ok::<_, SealedError>((accepted, main))
     };
     let (main, accepted) = pair().await;
     let alone = Witnesses { configured: 2, streams: Vec::new() };
