@@ -33,7 +33,14 @@ def counts(pair):
     return {gateway["command"]: gateway["counts"] for gateway in pair.status()}
 
 
-NONE = {"protected": 0, "invalid_records": 0, "key_updates": 0, "plain": 0, "refused": 0, "rejected_identity": 0}
+NONE = {
+    "protected": 0,
+    "invalid_records": 0,
+    "key_updates": 0,
+    "plain": 0,
+    "refused": 0,
+    "rejected_identity": 0,
+}
 PLAIN = NONE | {"plain": 1}
 REFUSED = NONE | {"refused": 1}
 

@@ -30,9 +30,13 @@ def one_warning(log: str, *parts: str) -> str:
 
 # Modes that differ
 
-POLICIES = [("off", False)] + [(mode, required) for mode in ("xor64", "stream", "sealed") for required in (False, True)]
+POLICIES = [("off", False)] + [
+    (mode, required) for mode in ("xor64", "stream", "sealed") for required in (False, True)
+]
 UNPROTECTED = "the peer does not speak plait, or its mode is off"
-REFUSED_PLAIN = "protection is required, but the peer did not negotiate: run plait there, in another mode than off"
+REFUSED_PLAIN = (
+    "protection is required, but the peer did not negotiate: run plait there, in another mode than off"
+)
 RESET = "reset an unprotected connection before it sent anything: its service may be down, or if plait runs there, it may require a mode"
 
 
@@ -97,12 +101,18 @@ def test_different_modes_are_told_at_both_ends(pair, documents, server):
         for sentence in sentences_of_client(client, server):
             one_warning(log, sentence)
         told = sentences_of_server(client, server)
-        wait_for(f"reasons of {case}", lambda: all(each in pair.logged("serve")[before:] for each in told))
+
+        def is_told(before=before, told=told) -> bool:
+            return all(sentence in pair.logged("serve")[before:] for sentence in told)
+
+        wait_for(f"reasons of {case}", is_told)
         for sentence in told:
             one_warning(pair.logged("serve")[before:], sentence)
         if client[0] == server[0]:
-            for told in (log, pair.logged("serve")[before:]):
-                assert not re.search("PLAIN|refused|its gateway ended|reset an unprotected", told), f"{case}: {told}"
+            for each in (log, pair.logged("serve")[before:]):
+                assert not re.search("PLAIN|refused|its gateway ended|reset an unprotected", each), (
+                    f"{case}: {each}"
+                )
 
 
 # A service that is down
@@ -113,7 +123,9 @@ def test_client_is_told_that_the_service_is_down(pair, mode):
     pair.serve("--mode", mode, to="127.0.0.1:9")
     required = () if mode == "off" else ("--require",)
     for _ in range(2):
-        done = pair.run("curl", "-sS", f"http://{pair.ETH}:8443/", options=("--mode", mode, *required, "--trusted", "eth"))
+        done = pair.run(
+            "curl", "-sS", f"http://{pair.ETH}:8443/", options=("--mode", mode, *required, "--trusted", "eth")
+        )
         # curl is reset: before it has noticed that it is connected, before it can send, or later.
         assert done.returncode in (7, 52, 55, 56), done.stderr.decode()
         log = done.stderr.decode()
@@ -174,7 +186,11 @@ def test_client_that_is_not_allowed_is_told(two_ways, tmp_path, has_key):
     told = one_warning(done.stderr.decode(), NOT_ACCEPTED)
     # With a key of its own it has completed the handshake, and the reason is in a record.
     assert (CLAIMED in told) != has_key, told
-    reason = "expected a client whose key is in `clients` of [identity], got" if has_key else "only known clients may connect"
+    reason = (
+        "expected a client whose key is in `clients` of [identity], got"
+        if has_key
+        else "only known clients may connect"
+    )
     wait_for("reason", lambda: reason in two_ways.logged("serve"))
     one_warning(two_ways.logged("serve"), reason)
 
@@ -185,7 +201,9 @@ def test_server_whose_key_is_not_accepted_is_told(two_ways, tmp_path):
     _, other = identity(tmp_path, "other")
     two_ways.serve(*SEALED, "--identity", file, to="127.0.0.1:9000")
     pins = config(tmp_path, "pins.toml", f'[peers]\n"{two_ways.ETH}:8443" = "{other}"\n')
-    done = two_ways.run("curl", "-sS", f"http://{two_ways.ETH}:8443/", options=(*SEALED, "--trusted", "eth", *pins))
+    done = two_ways.run(
+        "curl", "-sS", f"http://{two_ways.ETH}:8443/", options=(*SEALED, "--trusted", "eth", *pins)
+    )
     assert done.returncode != 0
     one_warning(done.stderr.decode(), "failed authentication: expected the pinned")
     wait_for("reason", lambda: NOT_ACCEPTED in two_ways.logged("serve"))
@@ -207,7 +225,9 @@ def test_client_is_told_why_its_handshake_is_refused(pair, case):
     of_server, of_client, reason, told = CASES[case]
     echo_server(pair.server)
     pair.serve(*SEALED, *of_server, to="127.0.0.1:9000")
-    done = pair.run("curl", "-sS", f"http://{pair.ETH}:8443/", options=(*SEALED, "--trusted", "eth", *of_client))
+    done = pair.run(
+        "curl", "-sS", f"http://{pair.ETH}:8443/", options=(*SEALED, "--trusted", "eth", *of_client)
+    )
     assert done.returncode != 0
     one_warning(done.stderr.decode(), f"refused: its gateway ended the connection: {told}", CLAIMED)
     wait_for("reason", lambda: reason in pair.logged("serve"))
@@ -308,7 +328,9 @@ def with_option(command: str, *added: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("unprivileged", [NOT_ROOT, ("setpriv", "--bounding-set", "-all")], ids=["user", "root"])
+@pytest.mark.parametrize(
+    "unprivileged", [NOT_ROOT, ("setpriv", "--bounding-set", "-all")], ids=["user", "root"]
+)
 def test_missing_privileges_are_told_at_once(pair, tmp_path, command, unprivileged):
     """By name, whoever lacks them: for what is required it is an error."""
     done = pair.client.run(*unprivileged, PLAIT, *with_option(command, "--require"), text=True)
@@ -353,6 +375,8 @@ def test_service_that_cannot_be_found_is_told_at_the_start_and_to_clients(pair):
     told = "cannot find the service nosuch.invalid:80"
     wait_for("warning", lambda: told in pair.logged("serve"))
     one_warning(pair.logged("serve"), told)
-    done = pair.run("curl", "-sS", f"http://{pair.ETH}:8443/", options=("--mode", "stream", "--trusted", "eth"))
+    done = pair.run(
+        "curl", "-sS", f"http://{pair.ETH}:8443/", options=("--mode", "stream", "--trusted", "eth")
+    )
     assert done.returncode != 0
     one_warning(done.stderr.decode(), f"{ENDED}{SERVICE}", CLAIMED)
