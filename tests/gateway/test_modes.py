@@ -122,8 +122,8 @@ def test_gateways_with_different_modes_are_plain_or_refused(pair):
     pair.serve("--mode", "xor64", "--require=false", to="127.0.0.1:9000")
     pair.proxy("--mode", "stream", "--trusted", "eth")
     assert_echo(connect_by_socks(pair))
-    for command, peer, own in (("proxy", "xor64", "stream"), ("serve", "stream", "xor64")):
-        differ = f"the peer's mode is '{peer}' and that of this gateway '{own}'"
+    for command, of_peer, own in (("proxy", "xor64", "stream"), ("serve", "stream", "xor64")):
+        differ = f"the peer's mode is '{of_peer}' and that of this gateway '{own}'"
         assert f"PLAIN: {differ}" in pair.logged(command)
     pair.proxy("--mode", "stream", "--trusted", "eth", "--require", listen="127.0.0.1:1081")
     with pytest.raises(AssertionError, match="SOCKS reply 0x02"):
