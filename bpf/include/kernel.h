@@ -140,11 +140,6 @@ struct mptcp_sock {
 	struct sock *first;
 };
 
-/* The state of the kernel's cubic. */
-struct bictcp {
-	__u32 curr_rtt;
-};
-
 struct seq_file;
 
 struct bpf_iter_meta {

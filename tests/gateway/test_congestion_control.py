@@ -56,6 +56,44 @@ def test_unknown_algorithm_is_an_error(pair):
     assert b"tcp_available_congestion_control" in done.stderr
 
 
+def test_scheduler_lasts_as_long_as_its_gateway(pair):
+    """Also one that is killed; connections of another gateway keep theirs."""
+    serve, proxy = start_gateways(pair, "--scheduler", "ecf")
+    of_server, of_client = f"plait_e{serve.pid}", f"plait_e{proxy.pid}"
+    client = connect_by_socks(pair)
+    assert_echo(client)
+    wait_for("second subflow", lambda: len(report_of(pair, "proxy")["connections"][0]["subflows"]) == 2)
+    assert_echo(client, bytes(200_000))
+    assert set(algorithms(pair.server)) == {of_server} and set(algorithms(pair.client)) == {of_client}
+    proxy.kill()
+    proxy.wait()
+    wait_for("removal", lambda: of_client not in AVAILABLE.read_text().split())
+    assert of_server in AVAILABLE.read_text().split()
+    serve.terminate()
+    serve.wait()
+    wait_for("removal", lambda: of_server not in AVAILABLE.read_text().split())
+
+
+@pytest.mark.parametrize(
+    ("options", "file", "status", "message"),
+    [
+        (("--scheduler", "blest"), "", 2, b"expected ecf, lowest-rtt or off"),
+        (("--scheduler", "ecf", "--congestion-control", "reno"), "", 2, b"cannot be used with"),
+        (
+            (),
+            'scheduler = "ecf"\ncongestion_control = "reno"\n',
+            1,
+            b"expected a scheduler or a congestion control",
+        ),
+    ],
+)
+def test_scheduler_excludes_other_congestion_control(pair, tmp_path, options, file, status, message):
+    config = tmp_path / "plait.toml"
+    config.write_text(file)
+    done = pair.client.run(PLAIT, "proxy", "--config", config, *options)
+    assert done.returncode == status and message in done.stderr
+
+
 def test_doctor_warns_of_bbr(pair):
     for default, present in (("bbr", False), ("reno", True)):
         set_default(pair, default)

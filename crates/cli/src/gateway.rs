@@ -21,6 +21,7 @@ use plait_linux::signal::StopSignal;
 use plait_linux::user::User;
 use plait_proto::codec::records::Padding;
 use plait_proto::option::Mode;
+use plait_scheduler::Scheduler;
 use rustix::process::{Signal, geteuid};
 use tokio::runtime::{Builder, Runtime};
 
@@ -48,6 +49,10 @@ struct Protection {
     /// bbr, with which Linux's MPTCP can deliver wrong bytes when a path is cut]
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
+    /// Which subflows carry what this gateway sends: ecf, lowest-rtt or off (see `plait sched`), with cubic as congestion control
+    /// [default: all, as the kernel's scheduler decides]
+    #[arg(long, value_name = "NAME", conflicts_with = "congestion_control")]
+    scheduler: Option<Scheduler>,
     /// Seconds that live connections may take to end after a stop was requested
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
@@ -123,6 +128,11 @@ impl Protection {
         let given = self.require.map(|RequireValue(require)| require).or(config.require);
         // Mode off cannot be required.
         let require = given.unwrap_or(default.filter(|_| mode != Mode::Off));
+        // An option takes precedence over both keys.
+        let (congestion_control, scheduler) = match (&self.congestion_control, self.scheduler) {
+            (None, None) => (config.congestion_control.clone(), config.scheduler),
+            (congestion_control, scheduler) => (congestion_control.clone(), scheduler),
+        };
         Ok(Settings {
             command,
             policy: ProtectionPolicy::new(mode, require)?,
@@ -131,7 +141,8 @@ impl Protection {
             padding: self.pad.or(config.pad),
             rekey_after: None,
             services: Vec::new(),
-            congestion_control: self.congestion_control.clone().or_else(|| config.congestion_control.clone()),
+            congestion_control,
+            scheduler,
             max_connections: self.max_connections as usize,
             max_connections_per_peer: self.max_connections.div_ceil(4) as usize,
             drain: Duration::from_secs(self.drain),
@@ -143,7 +154,7 @@ impl Protection {
 /// The configuration file.
 #[derive(clap::Args)]
 struct ConfigFile {
-    /// File with mode, require, hybrid, pad, rekey, congestion_control, roles of interfaces in [paths], and keys in [identity] and [peers]; options of the command
+    /// File with mode, require, hybrid, pad, rekey, congestion_control, scheduler, roles of interfaces in [paths], and keys in [identity] and [peers]; options of the command
     /// line take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,

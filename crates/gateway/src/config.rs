@@ -8,6 +8,7 @@ use plait_config::{LoadError, Role, TextError, parse_duration};
 use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
+use plait_scheduler::Scheduler;
 use serde::Deserialize;
 
 use crate::gateway::REKEY_AFTER;
@@ -30,6 +31,8 @@ pub struct Config {
     pub rekey: Option<Duration>,
     /// `congestion_control`: the congestion control of connections.
     pub congestion_control: Option<String>,
+    /// `scheduler`: the scheduler of connections.
+    pub scheduler: Option<Scheduler>,
     /// `[paths]`: the roles of interfaces.
     pub roles: Roles,
     /// `[identity]`, `file`: the file of the gateway's key pair; `None` for the default.
@@ -52,6 +55,7 @@ struct RawConfig {
     pad: Option<Padding>,
     rekey: Option<Rekey>,
     congestion_control: Option<String>,
+    scheduler: Option<Scheduler>,
     #[serde(default)]
     paths: BTreeMap<String, Role>,
     #[serde(default)]
@@ -114,7 +118,18 @@ impl Config {
     /// The file cannot be read, or has an unknown key or an unexpected value.
     pub fn from_file(path: &Path) -> Result<Config, LoadError> {
         let raw: RawConfig = plait_config::load(path)?;
-        let RawConfig { mode, require, hybrid, pad, rekey, congestion_control, paths, identity, peers } = raw;
+        let RawConfig {
+            mode,
+            require,
+            hybrid,
+            pad,
+            rekey,
+            congestion_control,
+            scheduler,
+            paths,
+            identity,
+            peers,
+        } = raw;
         let require = require.map(|Require(require)| require);
         let rekey = rekey.map(|Rekey(rekey)| rekey);
         let mut roles = Roles::default();
@@ -127,6 +142,7 @@ impl Config {
             pad,
             rekey,
             congestion_control,
+            scheduler,
             roles,
             identity: file,
             trust,
@@ -164,6 +180,7 @@ mod tests {
         assert_eq!(config.rekey, Some(Duration::from_secs(600)));
         let config = read("congestion_control = \"cubic\"\n").expect("a configuration");
         assert_eq!(config.congestion_control.as_deref(), Some("cubic"));
+        assert_eq!(read("scheduler = \"ecf\"\n").map(|config| config.scheduler), Ok(Some(Scheduler::Ecf)));
         assert_eq!(read(""), Ok(Config::default()));
     }
 
@@ -191,6 +208,7 @@ mod tests {
             ("require = \"paths:1\"\n", ["paths:1", "N from 2 to 16"]),
             ("pad = 16385\n", ["16385", "from 1"]),
             ("pad = 0\n", ["got 0", "16384"]),
+            ("scheduler = \"blest\"\n", ["blest", "ecf, lowest-rtt or off"]),
             ("rekey = \"2h\"\n", ["2h", "from 1s to 1h"]),
             ("[identity]\npeers = \"all\"\n", ["all", "first-use"]),
             ("[identity]\nclients = [\"plait-key:x\"]\n", ["plait-key:x", "plait identity"]),

@@ -1,4 +1,4 @@
-//! The congestion control of a gateway's MPTCP sockets: the host's default, unless that is bbr.
+//! The congestion control of a gateway's MPTCP sockets: the host's default, unless that is bbr; or a scheduler, which is one.
 //!
 //! Linux's MPTCP was observed to deliver wrong bytes with bbr when paths are cut, without plait too. Only mode `sealed`
 //! notices that.
@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use plait_linux::congestion_control::{default_congestion_control, is_bbr};
+use plait_scheduler::{Registered, Scheduler};
 use rustix::net::sockopt::set_tcp_congestion;
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::info;
@@ -21,22 +22,43 @@ const REPLACEMENTS: [&str; 2] = ["cubic", "reno"];
 pub(crate) struct CongestionControl {
     /// `None`: the host's default.
     name: Option<String>,
+    /// Ends with the gateway.
+    _scheduler: Option<Registered>,
 }
 
 impl CongestionControl {
-    /// The algorithm of this name, or what is used without a choice.
+    /// The algorithm of this name, or the scheduler, or what is used without a choice.
     ///
     /// # Errors
-    /// The kernel has no such algorithm, or this process may not use it.
-    pub(crate) fn choose(name: Option<&str>) -> Result<CongestionControl, StartError> {
-        if let Some(name) = name {
-            try_out(name)
-                .map_err(|reason| StartError::CongestionControl { name: name.to_owned(), reason })?;
-            return Ok(CongestionControl { name: Some(name.to_owned()) });
+    /// Both are given. The kernel has no such algorithm, or this process may not use it. The scheduler cannot be registered.
+    pub(crate) fn choose(
+        name: Option<&str>,
+        scheduler: Option<Scheduler>,
+    ) -> Result<CongestionControl, StartError> {
+        match (name, scheduler) {
+            (Some(name), Some(scheduler)) => {
+                Err(StartError::SchedulerWithAlgorithm { scheduler, name: name.to_owned() })
+            }
+            (Some(name), None) => CongestionControl::named(name),
+            (None, Some(scheduler)) => {
+                let registered = Registered::new(scheduler)
+                    .map_err(|reason| StartError::Scheduler { scheduler, reason: Box::new(reason) })?;
+                let chosen = CongestionControl::named(registered.name())?;
+                Ok(CongestionControl { _scheduler: Some(registered), ..chosen })
+            }
+            (None, None) => Ok(CongestionControl::default_of_host()),
         }
+    }
+
+    fn named(name: &str) -> Result<CongestionControl, StartError> {
+        try_out(name).map_err(|reason| StartError::CongestionControl { name: name.to_owned(), reason })?;
+        Ok(CongestionControl { name: Some(name.to_owned()), _scheduler: None })
+    }
+
+    fn default_of_host() -> CongestionControl {
         let default = default_congestion_control().unwrap_or_default();
         if !is_bbr(&default) {
-            return Ok(CongestionControl { name: None });
+            return CongestionControl { name: None, _scheduler: None };
         }
         let name = REPLACEMENTS.into_iter().find(|name| try_out(name).is_ok());
         if let Some(name) = name {
@@ -45,7 +67,7 @@ impl CongestionControl {
                  MPTCP can deliver wrong bytes when a path is cut; --congestion-control chooses"
             );
         }
-        Ok(CongestionControl { name: name.map(str::to_owned) })
+        CongestionControl { name: name.map(str::to_owned), _scheduler: None }
     }
 
     /// Sets it on a socket that is not connected yet. Connections that a listening socket accepts inherit it.

@@ -7,6 +7,7 @@ use plait_linux::cgroup;
 use plait_linux::privileges::MissingCapabilities;
 use plait_proto::option::Mode;
 use plait_proto::sealed::MAX_PATHS;
+use plait_scheduler::Scheduler;
 
 use crate::bpf::BpfError;
 
@@ -44,6 +45,24 @@ pub enum StartError {
         name: String,
         /// Why.
         reason: io::Error,
+    },
+    /// The scheduler cannot be used.
+    #[error("cannot use scheduler '{scheduler}': {reason}")]
+    Scheduler {
+        /// It.
+        scheduler: Scheduler,
+        /// Why.
+        reason: Box<plait_scheduler::Error>,
+    },
+    /// A scheduler controls congestion by itself.
+    #[error(
+        "expected a scheduler or a congestion control, got '{scheduler}' and '{name}': schedulers use cubic; omit one of them"
+    )]
+    SchedulerWithAlgorithm {
+        /// The scheduler.
+        scheduler: Scheduler,
+        /// The congestion control.
+        name: String,
     },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {reason}{}", hint(reason))]

@@ -105,6 +105,7 @@ impl Gateway {
             rekey_after,
             services,
             congestion_control: None,
+            scheduler: None,
             max_connections: 4096,
             max_connections_per_peer: 1024,
             drain,

@@ -63,15 +63,31 @@ static __always_inline void limit(struct sock *sk, __u32 rate)
 static __always_inline void keep_alive(struct sock *sk)
 {
 	struct subflow_state *state = state_of(sk);
+	__u32 idle = 0;
 
-	if (state->keeps_alive ||
-	    sk->__sk_common.skc_flags & (1ul << bpf_core_enum_value(enum sock_flags, SOCK_KEEPOPEN)))
+	if (state->keepalive_idle || bpf_getsockopt(sk, SOL_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) || !idle)
 		return;
-	state->keeps_alive = 1;
+	state->keepalive_idle = idle;
 	set_option(sk, SOL_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE);
+	if (sk->__sk_common.skc_flags & (1ul << bpf_core_enum_value(enum sock_flags, SOCK_KEEPOPEN)))
+		return;
+	state->enabled_keepalive = 1;
 	set_option(sk, SOL_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL);
 	set_option(sk, SOL_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
 	set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+static __always_inline void restore_keepalive(struct sock *sk)
+{
+	struct subflow_state *state = state_of(sk);
+
+	if (!state->keepalive_idle)
+		return;
+	set_option(sk, SOL_TCP, TCP_KEEPIDLE, state->keepalive_idle);
+	state->keepalive_idle = 0;
+	if (state->enabled_keepalive)
+		set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 0);
+	state->enabled_keepalive = 0;
 }
 
 static __always_inline void close_gate(struct sock *sk, __u8 gate)
@@ -98,10 +114,7 @@ static __always_inline void open_gate(struct sock *sk)
 	set_option(sk, SOL_SOCKET, SO_MAX_PACING_RATE, state->max_rate);
 	set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, state->unsent_limit);
 	sk->sk_pacing_rate = rate < state->max_rate || state->max_rate == UNLIMITED ? rate : state->max_rate;
-	if (state->keeps_alive) {
-		state->keeps_alive = 0;
-		set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 0);
-	}
+	restore_keepalive(sk);
 }
 
 #endif

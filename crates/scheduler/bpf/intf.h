@@ -16,6 +16,9 @@
 #define PLAIT_FIRST_TRIAL 3
 #define PLAIT_NEXT_TRIAL 4
 
+/* Words of 8 bytes in a socket (icsk_ca_priv) that are left to cubic; the loader checks that it needs no more. */
+#define PLAIT_CUBIC_WORDS 8
+
 enum plait_scheduler {
 	PLAIT_SCHEDULER_OFF = 0,
 	PLAIT_SCHEDULER_ECF = 1,
@@ -24,8 +27,8 @@ enum plait_scheduler {
 
 /** A subflow as a scheduler sees it. */
 struct plait_path {
-	__u64 rate; /* bytes per second; 0: not known */
-	__u32 rtt;  /* us: smoothed while data is in flight, else the least of the last minutes */
+	__u64 rate;    /* bytes per second; 0: not known */
+	__u32 rtt;     /* us: smoothed while data is in flight, else the least of the last minutes */
 	__u32 rtt_min; /* us: the least of the last minutes */
 };
 

@@ -124,6 +124,8 @@ SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	cubictcp_acked(sk, sample);
+	if (!((struct tcp_sock *)sk)->is_mptcp)
+		return;
 	if (measure_train(sk) >= MIN_KNOWN && !state_of(sk)->is_remembered)
 		remember_path(sk);
 	decide(sk);

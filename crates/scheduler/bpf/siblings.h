@@ -24,7 +24,8 @@ static __always_inline int is_usable(struct tcp_sock *tcp)
 	       !tcp->inet_conn.icsk_retransmits && AS(struct sock, tcp)->sk_max_pacing_rate > TRIAL_RATE;
 }
 
-static __always_inline int is_better(const struct plait_path *path, const struct plait_path *best, __u32 scheduler)
+static __always_inline int is_better(const struct plait_path *path, const struct plait_path *best,
+				     __u32 scheduler)
 {
 	if (!best->rate)
 		return 1;
@@ -34,7 +35,8 @@ static __always_inline int is_better(const struct plait_path *path, const struct
 }
 
 /* Returns 0 if no other subflow is open. */
-static __always_inline int find_best(struct sock *sk, struct sock *connection, struct plait_question *question)
+static __always_inline int find_best(struct sock *sk, struct sock *connection,
+				     struct plait_question *question)
 {
 	void *head = subflows_of(connection), *entry = next_subflow(head, head);
 

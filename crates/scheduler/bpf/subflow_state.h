@@ -6,10 +6,8 @@
 #ifndef PLAIT_SCHEDULER_SUBFLOW_STATE_H
 #define PLAIT_SCHEDULER_SUBFLOW_STATE_H
 
+#include "intf.h"
 #include "kernel.h"
-
-/* Words of icsk_ca_priv that cubic may use: 64 bytes; is_cubic_small() in scheduler.bpf.c checks it. */
-#define CUBIC_WORDS 8
 
 enum gate {
 	GATE_OPEN = 0,
@@ -19,25 +17,26 @@ enum gate {
 };
 
 struct subflow_state {
-	__u32 train_start; /* us: when the data in flight began to be sent, or a later moment */
-	__u32 train_acked; /* bytes acknowledged until then */
-	__u32 rate;	   /* bytes per second by the acknowledgments since; 0: not known */
-	__u32 measured;	   /* when it was, in 2^20 us; until then, when the subflow was established */
-	__u32 decided;	   /* us */
-	__u32 max_rate;	   /* the pacing limit that the program asked for, bytes per second; ~0: none */
+	__u32 train_start;  /* us: when the data in flight began to be sent, or a later moment */
+	__u32 train_acked;  /* bytes acknowledged until then */
+	__u32 rate;	    /* bytes per second by the acknowledgments since; 0: not known */
+	__u32 measured;	    /* when it was, in 2^20 us; until then, when the subflow was established */
+	__u32 decided;	    /* us */
+	__u32 max_rate;	    /* the pacing limit that the program asked for, bytes per second; ~0: none */
 	__u32 unsent_limit; /* the one that the program asked for, bytes (TCP_NOTSENT_LOWAT); 0: none */
 	/* The window as the kernel last had it, and at the last loss, in segments. */
 	__u32 window;
 	__u32 window_at_loss;
+	__u16 keepalive_idle; /* the one that the program asked for, seconds; 0: it is in force */
 	__u8 gate;
-	__u8 is_continuous; /* train_start is in the middle of a train */
-	__u8 keeps_alive;   /* probes were enabled by the scheduler, not by the program */
-	__u8 is_remembered; /* the rate is in known_paths */
+	__u8 is_continuous : 1;	    /* train_start is in the middle of a train */
+	__u8 is_remembered : 1;	    /* the rate is in known_paths */
+	__u8 enabled_keepalive : 1; /* not the program */
 };
 
 static __always_inline struct subflow_state *state_of(struct sock *sk)
 {
-	return (struct subflow_state *)&((struct inet_connection_sock *)sk)->icsk_ca_priv[CUBIC_WORDS];
+	return (struct subflow_state *)&((struct inet_connection_sock *)sk)->icsk_ca_priv[PLAIT_CUBIC_WORDS];
 }
 
 _Static_assert(sizeof(struct subflow_state) <= 5 * 8, "the room behind cubic's state");

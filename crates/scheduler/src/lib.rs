@@ -11,10 +11,13 @@
 
 mod bindings;
 mod object;
+mod registered;
 mod requirements;
 mod scheduler;
 #[cfg(test)]
 mod tests;
 
 pub use object::probe;
+pub use plait_congestion::Error;
+pub use registered::Registered;
 pub use scheduler::{Scheduler, UnknownScheduler};

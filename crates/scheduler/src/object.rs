@@ -13,12 +13,12 @@ use crate::{Scheduler, requirements};
 /// # Errors
 /// [`Error::Missing`], or [`Error::Kernel`] with the kernel's reason.
 pub fn probe() -> Result<(), Error> {
-    load(Scheduler::Ecf).map(|_| ())
+    load(Scheduler::Ecf, Scheduler::Ecf.kernel_name()).map(|_| ())
 }
 
-pub(crate) fn load(scheduler: Scheduler) -> Result<Object, Error> {
+pub(crate) fn load(scheduler: Scheduler, kernel_name: &str) -> Result<Object, Error> {
     requirements::check()?;
-    let mut object = open(scheduler)?;
+    let mut object = open(scheduler, kernel_name)?;
     // Used only by tests.
     if let Some(mut answer) = object.progs_mut().find(|program| program.name() == "answer") {
         answer.set_autoload(false);
@@ -26,8 +26,8 @@ pub(crate) fn load(scheduler: Scheduler) -> Result<Object, Error> {
     object.load().map_err(Error::kernel("load the program of the scheduler"))
 }
 
-/// Opens the program, with its constant and its name in the kernel set.
-pub(crate) fn open(scheduler: Scheduler) -> Result<OpenObject, Error> {
+/// Opens the program, with its constant and its name in the kernel, of at most 15 bytes, set.
+pub(crate) fn open(scheduler: Scheduler, kernel_name: &str) -> Result<OpenObject, Error> {
     let mut object = plait_congestion::open(PROGRAM)?;
     for mut map in object.maps_mut() {
         if map.name().to_string_lossy().ends_with(".rodata") {
@@ -35,13 +35,16 @@ pub(crate) fn open(scheduler: Scheduler) -> Result<OpenObject, Error> {
                 .map_err(Error::kernel("choose the scheduler"))?;
         }
         if map.map_type() == MapType::StructOps {
-            let renamed = map.initial_value_mut().and_then(|value| rename(value, scheduler.kernel_name()));
-            renamed.ok_or_else(|| {
-                Error::kernel("name the scheduler")(io::Error::from(io::ErrorKind::NotFound).into())
-            })?;
+            let renamed = map.initial_value_mut().and_then(|value| rename(value, kernel_name));
+            renamed.ok_or_else(not_found)?;
         }
     }
     Ok(object)
+}
+
+/// The program is not as this crate expects it.
+pub(crate) fn not_found() -> Error {
+    Error::kernel("find the scheduler")(io::Error::from(io::ErrorKind::NotFound).into())
 }
 
 /// Replaces the name in the initial value of the `struct_ops`.

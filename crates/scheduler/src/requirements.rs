@@ -1,7 +1,9 @@
 //! What the schedulers need of the kernel, by name.
 
-use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::btf::{Btf, HasSize as _, types};
 use plait_congestion::Error;
+
+use crate::bindings::PLAIT_CUBIC_WORDS;
 
 /// Functions of the kernel that the program calls.
 const FUNCTIONS: [&str; 8] = [
@@ -30,6 +32,12 @@ pub(crate) fn check() -> Result<(), Error> {
         let needed_for =
             "schedulers read the other subflows of a connection; use a kernel with CONFIG_MPTCP=y";
         return Err(Error::Missing { what: "the structure mptcp_subflow_context".into(), needed_for });
+    }
+    let cubic = kernel.type_by_name::<types::Struct<'_>>("bictcp");
+    if cubic.is_none_or(|cubic| cubic.size() > PLAIT_CUBIC_WORDS as usize * 8) {
+        let needed_for = "schedulers store their state behind cubic's in the socket; this version of plait cannot on \
+                          this kernel";
+        return Err(Error::Missing { what: "a structure bictcp of at most 64 bytes".into(), needed_for });
     }
     Ok(())
 }

@@ -5,13 +5,14 @@ use std::str::FromStr;
 
 use libbpf_rs::Object;
 use plait_congestion::{Error, KernelAlgorithm};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bindings::{PLAIT_SCHEDULER_ECF, PLAIT_SCHEDULER_LOWEST_RTT, PLAIT_SCHEDULER_OFF};
 use crate::object;
 
 /// Which subflows of a connection carry data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub enum Scheduler {
     /// Earliest completion first (Lim et al., CoNEXT 2017): a subflow only if the fastest one would still be busy when its
     /// data arrives.
@@ -82,7 +83,7 @@ impl KernelAlgorithm for Scheduler {
     }
 
     fn load(self) -> Result<Object, Error> {
-        object::load(self)
+        object::load(self, self.kernel_name())
     }
 }
 
@@ -102,6 +103,14 @@ impl FromStr for Scheduler {
 
     fn from_str(text: &str) -> Result<Scheduler, UnknownScheduler> {
         Scheduler::named(text).ok_or_else(|| UnknownScheduler(text.into()))
+    }
+}
+
+impl TryFrom<String> for Scheduler {
+    type Error = UnknownScheduler;
+
+    fn try_from(text: String) -> Result<Scheduler, UnknownScheduler> {
+        text.parse()
     }
 }
 

@@ -27,7 +27,7 @@ fn can_run(test: &str) -> bool {
 
 /// Loads only the program that answers questions.
 fn load() -> Object {
-    let mut object = object::open(Scheduler::Ecf).expect("object opens");
+    let mut object = object::open(Scheduler::Ecf, "plait_test").expect("object opens");
     for mut program in object.progs_mut() {
         let wanted = program.name() == "answer";
         program.set_autoload(wanted);
