@@ -38,7 +38,7 @@ use crate::peer_limit::PeerLimit;
 use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus, Refusal};
 use crate::relay::{RecordOptions, RelayError, Transforms, relay};
 use crate::report::{Counts, Report};
-use crate::socket::{canonical, configure};
+use crate::socket::{canonical, configure, reset_on_drop};
 use crate::status::StatusSocket;
 use crate::trust::{ExpectedPeer, Identities, PeerName};
 
@@ -296,8 +296,8 @@ impl Gateway {
             self.listening.lock().unwrap_or_else(PoisonError::into_inner).push(address);
         }
         // Accepted sockets inherit it: at no moment would they close in order.
-        if let Err(error) = configure(&listener, keepalive::IDLE) {
-            return warn!("cannot configure the listening socket: {error}");
+        if let Err(error) = reset_on_drop(&listener) {
+            debug!("accepted connections reset only once they are configured: {error}");
         }
         let accepting = async {
             loop {
@@ -306,6 +306,11 @@ impl Gateway {
                 let place = place.expect("the semaphore is never closed");
                 match listener.accept().await {
                     Ok((stream, from)) => {
+                        // One that was established before the listening socket was configured has inherited nothing.
+                        if let Err(error) = configure(&stream, keepalive::IDLE) {
+                            debug!("{from}: {error}");
+                            continue;
+                        }
                         let handled = handle(stream, from, place);
                         let abort = self.abort.clone();
                         self.tasks.spawn(async move {
@@ -623,6 +628,10 @@ fn raise_descriptor_limit() -> Rlimit {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::AsyncReadExt;
+
     use super::*;
 
     #[test]
@@ -636,5 +645,37 @@ mod tests {
             assert!(carried <= accepted && (2 * carried + accepted) as u64 + OTHER_DESCRIPTORS <= maximum);
             assert!(carried as u64 >= (maximum - OTHER_DESCRIPTORS) / 6, "{maximum}: {carried}");
         }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            command: "test",
+            policy: ProtectionPolicy::Off,
+            identities: Identities::default(),
+            hybrid: false,
+            padding: None,
+            rekey_after: None,
+            services: Vec::new(),
+            congestion_control: None,
+            scheduler: None,
+            max_connections: 1,
+            max_connections_per_peer: 1,
+            drain: Duration::ZERO,
+            monitor: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_that_was_established_before_accepting_is_reset_when_dropped() {
+        let gateway = Gateway::start(settings()).expect("mode off needs no privileges");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("any port");
+        let address = listener.local_addr().expect("it is bound");
+        let mut client = TcpStream::connect(address).await.expect("it listens");
+        let accepting = gateway.accept(listener, 1, |stream, _, _| async move { drop(stream) });
+        let read = tokio::select! {
+            read = client.read_u8() => read,
+            () = accepting => unreachable!("it accepts until the gateway stops"),
+        };
+        assert_eq!(read.expect_err("no byte was sent").kind(), io::ErrorKind::ConnectionReset);
     }
 }

@@ -3,10 +3,10 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
 
 use crate::connections::Connection;
 
@@ -27,9 +27,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Probes a connection that was without traffic for this long. Linux before 6.10 cannot set the times of MPTCP's probes: two hours
 /// apply.
-pub(crate) fn probe_after(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
+pub(crate) fn probe_after(stream: &TcpStream, idle: Duration) -> io::Result<()> {
     let probes = TcpKeepalive::new().with_time(idle).with_interval(INTERVAL).with_retries(PROBES);
-    SockRef::from(socket).set_tcp_keepalive(&probes)
+    SockRef::from(stream).set_tcp_keepalive(&probes)
 }
 
 /// Adapts the probes of a connection, which is in use at first, for as long as it is polled.

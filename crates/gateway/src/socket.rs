@@ -33,12 +33,12 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Configures a connection's socket, or all that a listening one accepts: it resets unless closed in order, sends small writes
-/// at once, and probes the peer after being idle for this long.
-pub(crate) fn configure(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
-    reset_on_drop(socket)?;
+/// Configures a connection's socket: it resets unless closed in order, sends small writes at once, and probes the peer after
+/// being idle for this long.
+pub(crate) fn configure(stream: &TcpStream, idle: Duration) -> io::Result<()> {
+    reset_on_drop(stream)?;
     // MPTCP sockets of older kernels lack some of these; a connection works without them.
-    let optional = [SockRef::from(socket).set_tcp_nodelay(true), keepalive::probe_after(socket, idle)];
+    let optional = [stream.set_nodelay(true), keepalive::probe_after(stream, idle)];
     for error in optional.into_iter().filter_map(Result::err) {
         trace!("socket option: {error}");
     }
@@ -115,33 +115,4 @@ pub(crate) fn watch_readable(source: impl AsFd) -> io::Result<AsyncFd<OwnedFd>> 
     let descriptor = source.as_fd().try_clone_to_owned()?;
     // SAFETY: the descriptor is owned by the result, which never replaces or closes it while it lives.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use socket2::{Protocol as Number, SockAddr, Socket, Type};
-
-    use super::*;
-
-    #[test]
-    fn accepted_sockets_inherit_the_listeners_configuration() {
-        let kinds: &[_] = if has_mptcp() { &[Number::TCP, Number::MPTCP] } else { &[Number::TCP] };
-        for protocol in kinds {
-            let socket = || Socket::new(Domain::IPV4, Type::STREAM, Some(*protocol)).expect("a socket");
-            let listener = socket();
-            configure(&listener, keepalive::IDLE).expect("it is configured");
-            listener.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).expect("any port");
-            listener.listen(1).expect("it listens");
-            let client = socket();
-            client.connect(&listener.local_addr().expect("bound")).expect("it listens");
-            let (accepted, _) = listener.accept().expect("a connection");
-            assert_eq!(accepted.linger().expect("linger"), Some(Duration::ZERO));
-            assert!(accepted.tcp_nodelay().expect("nodelay"));
-            assert!(accepted.keepalive().expect("keepalive"));
-            // Older kernels lack it for MPTCP.
-            assert_eq!(accepted.tcp_keepalive_time().ok(), listener.tcp_keepalive_time().ok());
-        }
-    }
 }

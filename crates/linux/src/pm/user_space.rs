@@ -6,10 +6,11 @@
 //! subflow.
 //!
 //! A file in the run directory guards the window: it is locked, so that processes do not interfere, and contains the
-//! previous value while the window is open, so that the next process restores it if this one is killed.
+//! previous value while the window is open, so that the next process restores it if this one is killed. That process may not
+//! see the namespace, as one that has given up its privileges: then the entry stays for one that does.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -171,10 +172,13 @@ pub fn keep_record_open() -> Result<(), UserSpaceError> {
 /// A descriptor of the file, and its path. Locks of the file are those of the descriptor, so threads exclude each other here.
 static OPEN_RECORD: OnceLock<Mutex<(PathBuf, File)>> = OnceLock::new();
 
-/// The file that is locked during the window, and contains the namespace, the sysctl and its previous value.
+/// The file that is locked during the window. It has a line for each changed sysctl, with its namespace and its previous value;
+/// that of this process is the last one.
 struct Record {
     path: PathBuf,
     file: File,
+    /// The length of the lines that killed processes left, and that this process cannot restore.
+    others: u64,
     /// Held with the lock of a descriptor that is kept open.
     _kept: Option<MutexGuard<'static, (PathBuf, File)>>,
 }
@@ -202,7 +206,7 @@ impl Record {
             Ok(file)
         });
         match locked {
-            Ok(file) => Ok(Record { path, file, _kept: kept }),
+            Ok(file) => Ok(Record { path, file, others: 0, _kept: kept }),
             Err(reason) => Err(UserSpaceError::Record { path, reason }),
         }
     }
@@ -221,8 +225,9 @@ impl Record {
     fn write(&mut self, setting: &Setting, before: &str) -> Result<(), UserSpaceError> {
         let mut write = || {
             let Identity { device, inode } = NetNs::current()?.identity()?;
-            // A single write, so that the record is never partial.
+            // A single write, so that the line is never partial.
             let line = format!("{device} {inode} {} {before}\n", setting.path);
+            self.file.seek(SeekFrom::Start(self.others))?;
             self.file.write_all(line.as_bytes())
         };
         write().map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })
@@ -230,37 +235,68 @@ impl Record {
 
     fn clear(&mut self) -> Result<(), UserSpaceError> {
         self.file
-            .set_len(0)
-            .and_then(|()| self.file.rewind())
+            .set_len(self.others)
             .map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })
     }
 
-    /// Restores the value recorded by a killed process.
+    /// Restores the values recorded by killed processes. Returns a description of the changes.
     fn restore(&mut self) -> Result<Option<String>, UserSpaceError> {
         let mut text = String::new();
         self.file
             .read_to_string(&mut text)
             .map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })?;
-        if text.is_empty() {
+        let (mut restored, mut others) = (Vec::new(), String::new());
+        for line in text.lines() {
+            let Some((identity, setting, before)) = parse(line) else { continue };
+            match namespace_of(identity) {
+                Some(namespace) => restored.extend(restore_in(&namespace, setting, before)?),
+                // Without privileges, a namespace that exists may be invisible.
+                None if self._kept.is_some() => others.extend([line, "\n"]),
+                // Neither does its sysctl exist.
+                None => {}
+            }
+        }
+        if !text.is_empty() && text != others {
+            self.replace(&others)?;
+        }
+        self.others = others.len() as u64;
+        Ok((!restored.is_empty()).then(|| restored.join(", ")))
+    }
+
+    fn replace(&mut self, text: &str) -> Result<(), UserSpaceError> {
+        let written = (|| {
+            self.file.rewind()?;
+            self.file.write_all(text.as_bytes())?;
+            self.file.set_len(text.len() as u64)
+        })();
+        written.map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })
+    }
+}
+
+/// A namespace that this process can see.
+fn namespace_of(identity: Identity) -> Option<NetNs> {
+    let own = NetNs::current().ok().filter(|own| own.identity().is_ok_and(|found| found == identity));
+    own.or_else(|| netns::find(identity))
+}
+
+/// Restores a sysctl, unless it was changed in the meantime.
+fn restore_in(
+    namespace: &NetNs,
+    setting: &'static Setting,
+    before: &str,
+) -> Result<Option<String>, UserSpaceError> {
+    let restore = || {
+        if setting.value()? != setting.user_space {
             return Ok(None);
         }
-        let mut done = None;
-        // If the namespace no longer exists, neither does its sysctl.
-        if let Some((identity, setting, before)) = parse(&text)
-            && let Some(namespace) = netns::find(identity)
-        {
-            let restored = namespace.run(|| {
-                // It was changed in the meantime.
-                if setting.value()? != setting.user_space {
-                    return Ok(None);
-                }
-                setting.set(before)?;
-                Ok(Some(format!("{} restored to '{before}'", setting.path)))
-            });
-            done = restored.map_err(|reason| setting.error(before, reason))??;
-        }
-        self.clear()?;
-        Ok(done)
+        setting.set(before)?;
+        Ok(Some(format!("{} restored to '{before}'", setting.path)))
+    };
+    // Entering a namespace takes privileges.
+    let is_own = NetNs::current().and_then(|own| Ok(own.identity()? == namespace.identity()?));
+    match is_own {
+        Ok(true) => restore(),
+        _ => namespace.run(restore).map_err(|reason| setting.error(before, reason))?,
     }
 }
 
@@ -285,5 +321,39 @@ mod tests {
         for text in ["", "4", "4 5 /etc/passwd x", "4 5 /proc/sys/net/mptcp/pm_type", "a b c d"] {
             assert!(parse(text).is_none(), "{text}");
         }
+    }
+
+    const GONE: &str = "4 1 /proc/sys/net/mptcp/pm_type 0\n";
+
+    fn record(file: File, kept: Option<MutexGuard<'static, (PathBuf, File)>>) -> Record {
+        Record { path: "record".into(), file, others: 0, _kept: kept }
+    }
+
+    fn content(mut file: File) -> String {
+        let mut text = String::new();
+        file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("it is readable");
+        text
+    }
+
+    #[test]
+    fn entries_of_invisible_namespaces_stay_for_processes_that_see_them() {
+        let file = || tempfile::tempfile().expect("a temporary file");
+        let mut left = file();
+        left.write_all(GONE.as_bytes()).and_then(|()| left.rewind()).expect("it is writable");
+        let opened = Mutex::new((PathBuf::new(), file()));
+        let opened: &'static _ = Box::leak(Box::new(opened));
+        let mut unprivileged =
+            record(left.try_clone().expect("a duplicate"), Some(opened.lock().expect("not poisoned")));
+        assert_eq!(unprivileged.restore().expect("it is readable"), None);
+        unprivileged.write(&SETTINGS[1], "0").expect("it is writable");
+        let both = content(left.try_clone().expect("a duplicate"));
+        assert_eq!((both.starts_with(GONE), both.lines().count()), (true, 2));
+        unprivileged.clear().expect("it is writable");
+        assert_eq!(content(left.try_clone().expect("a duplicate")), GONE);
+
+        left.rewind().expect("it is seekable");
+        let mut privileged = record(left.try_clone().expect("a duplicate"), None);
+        assert_eq!(privileged.restore().expect("it is readable"), None);
+        assert_eq!(content(left), "", "no such namespace exists");
     }
 }
