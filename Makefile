@@ -28,7 +28,7 @@ test-long: test-deps build ## Run the long tests: soak, churn, full matrices, fu
 lint: test-deps ## Check formatting, lints, generated files, spelling and language rules
 	scripts/lint
 
-prove: ## Prove the sealed handshake with ProVerif, where it is installed
+prove: ## Prove mode sealed with ProVerif, where it is installed
 	@if command -v $${PROVERIF:-proverif} >/dev/null; then formal/prove; \
 	else echo "SKIP prove: proverif is not installed"; fi
 

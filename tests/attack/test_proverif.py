@@ -15,8 +15,17 @@ pytestmark = [
 ]
 
 
-def test_proverif_confirms_the_threat_model_over_two_paths():
-    prove = [REPOSITORY / "formal" / "prove", "--paths", "2"]
-    command = [*prove, "--attacker", "anonymous", "--attacker", "anonymous, everywhere"]
+@pytest.mark.parametrize(
+    "attackers",
+    [
+        ["anonymous", "anonymous, everywhere"],
+        ["late witness, in the middle of the main path", "late witness, everywhere"],
+        ["updates, keys between known", "updates, keys between known, active"],
+    ],
+    ids=["handshake", "late witness", "key updates"],
+)
+def test_proverif_confirms_the_threat_model_over_two_paths(attackers):
+    command = [REPOSITORY / "formal" / "prove", "--paths", "2"]
+    command += [argument for name in attackers for argument in ("--attacker", name)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout + done.stderr
