@@ -15,13 +15,15 @@ use plait_proto::identity::{KeyPair, PublicKey};
 use plait_proto::option::Mode;
 use plait_proto::sealed::{HandshakeError, InitiatorConfig, Params, ResponderConfig, Services};
 use plait_scheduler::Scheduler;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::Rlimit;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use crate::capacity::{capacity, raise_descriptor_limit};
+use crate::carry_error::CarryError;
 use crate::congestion_control::CongestionControl;
 use crate::connections::{Connection, Connections};
 use crate::counters::Counters;
@@ -35,28 +37,12 @@ use crate::keepalive;
 use crate::kmod::{self, Enabled};
 use crate::monitor::Monitor;
 use crate::peer_limit::PeerLimit;
-use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus, Refusal};
+use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus};
 use crate::relay::{RecordOptions, RelayError, Transforms, relay};
 use crate::report::{Counts, Report};
 use crate::socket::{canonical, configure, reset_on_drop};
 use crate::status::StatusSocket;
 use crate::trust::{ExpectedPeer, Identities, PeerName};
-
-/// Descriptors that a gateway opens besides those of its connections.
-const OTHER_DESCRIPTORS: u64 = 32;
-
-/// Descriptors of a connection: its two sockets, and a witness while it is established.
-const DESCRIPTORS_PER_CONNECTION: usize = 3;
-
-/// At most so many descriptors are kept for accepted sockets that are not carried yet: of those of a responder, a main
-/// connection waits for its witnesses.
-const MAX_RESERVE: usize = 1024;
-
-/// Connections carried at once, however low the limit of open files is: each listener waits with one place.
-const MIN_CARRIED: usize = 4;
-
-/// Connections carried at once, if the limit of open files is higher than any host's.
-const MAX_CARRIED: usize = 1 << 20;
 
 /// Between two checks for expired half-open handshakes.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -97,42 +83,6 @@ pub struct Settings {
     pub drain: Duration,
     /// Does what takes root, if this process gives it up.
     pub monitor: Option<Arc<Monitor>>,
-}
-
-/// Why one connection failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CarryError {
-    #[error(transparent)]
-    Relay(#[from] RelayError),
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    #[error(transparent)]
-    Establish(#[from] EstablishError),
-}
-
-impl CarryError {
-    /// Why the handshake failed, if it did.
-    pub(crate) fn failure_reason(&self) -> Option<FailureReason> {
-        match self {
-            CarryError::Relay(_) => None,
-            CarryError::Refused(refusal) => Some(refusal.into()),
-            CarryError::Establish(error) => Some(error.into()),
-        }
-    }
-
-    /// What the peer is told; `None` if it ended the connection itself, or the application did.
-    fn close_reason(&self) -> Option<CloseReason> {
-        match self {
-            CarryError::Relay(RelayError::Record(Error::Failure(_)) | RelayError::Near(_)) => None,
-            CarryError::Relay(RelayError::Record(_) | RelayError::KeyUpdate(_)) => {
-                Some(CloseReason::Authentication)
-            }
-            CarryError::Relay(RelayError::Far(error)) => {
-                (error.kind() == io::ErrorKind::TimedOut).then_some(CloseReason::NoPath)
-            }
-            CarryError::Refused(_) | CarryError::Establish(_) => self.failure_reason()?.close_reason(),
-        }
-    }
 }
 
 /// A running gateway.
@@ -606,26 +556,6 @@ fn remove_leftovers() {
     }
 }
 
-/// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides.
-fn capacity(limit: Rlimit) -> (usize, usize) {
-    let descriptors = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS);
-    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
-    let reserve = (descriptors / 5 * 2).min(MAX_RESERVE);
-    let carried = ((descriptors - reserve) / DESCRIPTORS_PER_CONNECTION).clamp(MIN_CARRIED, MAX_CARRIED);
-    let accepted = descriptors.saturating_sub(2 * carried).clamp(carried, MAX_CARRIED);
-    (carried, accepted)
-}
-
-/// Raises this process's limit of open files to its maximum, and returns the previous limit.
-fn raise_descriptor_limit() -> Rlimit {
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
-    {
-        debug!("cannot raise the limit of open files: {error}");
-    }
-    limit
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -633,19 +563,6 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-
-    #[test]
-    fn descriptors_suffice_for_carried_and_accepted_sockets() {
-        let of = |maximum| capacity(Rlimit { current: None, maximum });
-        assert_eq!(of(Some(64)), (6, 20));
-        assert_eq!(of(Some(0)), (MIN_CARRIED, MIN_CARRIED));
-        assert_eq!(of(None), (MAX_CARRIED, MAX_CARRIED));
-        for maximum in [64, 256, 1024, 4096, 20_000, 524_288] {
-            let (carried, accepted) = of(Some(maximum));
-            assert!(carried <= accepted && (2 * carried + accepted) as u64 + OTHER_DESCRIPTORS <= maximum);
-            assert!(carried as u64 >= (maximum - OTHER_DESCRIPTORS) / 6, "{maximum}: {carried}");
-        }
-    }
 
     fn settings() -> Settings {
         Settings {

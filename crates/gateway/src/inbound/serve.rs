@@ -16,9 +16,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tracing::{debug, info, warn};
 
 use super::service::Service;
+use crate::carry_error::CarryError;
 use crate::congestion_control::CongestionControl;
 use crate::error::StartError;
-use crate::gateway::{CarryError, Gateway};
+use crate::gateway::Gateway;
 use crate::handshake::{Established, FailureReason, FirstFlight, Side, sealed_params};
 use crate::protection::Refusal;
 use crate::socket::{canonical, send_last};

@@ -20,9 +20,10 @@ use super::handshake_limit::HandshakeLimit;
 use super::late_witnesses::LateWitnesses;
 use super::witness::{OpenedWitnesses, OpeningWitnesses};
 use super::witness_memory::WitnessMemory;
+use crate::carry_error::CarryError;
 use crate::connections::Connection;
 use crate::error::{ProtectionError, StartError};
-use crate::gateway::{CarryError, Gateway};
+use crate::gateway::Gateway;
 use crate::handshake::{
     EstablishError, Established, FailureReason, HANDSHAKE_TIMEOUT, ResetAtStart, SealedError, Side,
     sealed_params,

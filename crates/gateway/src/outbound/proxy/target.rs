@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use crate::gateway::CarryError;
+use crate::carry_error::CarryError;
 use crate::outbound::open::OpenError;
 use crate::trust::PeerName;
 

@@ -1,0 +1,58 @@
+//! How many connections the limit of open files allows.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::debug;
+
+/// Descriptors that a gateway opens besides those of its connections.
+const OTHER_DESCRIPTORS: u64 = 32;
+
+/// Descriptors of a connection: its two sockets, and a witness while it is established.
+const DESCRIPTORS_PER_CONNECTION: usize = 3;
+
+/// At most so many descriptors are kept for accepted sockets that are not carried yet: of those of a responder, a main
+/// connection waits for its witnesses.
+const MAX_RESERVE: usize = 1024;
+
+/// Connections carried at once, however low the limit of open files is: each listener waits with one place.
+const MIN_CARRIED: usize = 4;
+
+/// Connections carried at once, if the limit of open files is higher than any host's.
+const MAX_CARRIED: usize = 1 << 20;
+
+/// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides.
+pub(crate) fn capacity(limit: Rlimit) -> (usize, usize) {
+    let descriptors = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS);
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let reserve = (descriptors / 5 * 2).min(MAX_RESERVE);
+    let carried = ((descriptors - reserve) / DESCRIPTORS_PER_CONNECTION).clamp(MIN_CARRIED, MAX_CARRIED);
+    let accepted = descriptors.saturating_sub(2 * carried).clamp(carried, MAX_CARRIED);
+    (carried, accepted)
+}
+
+/// Raises this process's limit of open files to its maximum, and returns the previous limit.
+pub(crate) fn raise_descriptor_limit() -> Rlimit {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
+        debug!("cannot raise the limit of open files: {error}");
+    }
+    limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_suffice_for_carried_and_accepted_sockets() {
+        let of = |maximum| capacity(Rlimit { current: None, maximum });
+        assert_eq!(of(Some(64)), (6, 20));
+        assert_eq!(of(Some(0)), (MIN_CARRIED, MIN_CARRIED));
+        assert_eq!(of(None), (MAX_CARRIED, MAX_CARRIED));
+        for maximum in [64, 256, 1024, 4096, 20_000, 524_288] {
+            let (carried, accepted) = of(Some(maximum));
+            assert!(carried <= accepted && (2 * carried + accepted) as u64 + OTHER_DESCRIPTORS <= maximum);
+            assert!(carried as u64 >= (maximum - OTHER_DESCRIPTORS) / 6, "{maximum}: {carried}");
+        }
+    }
+}
