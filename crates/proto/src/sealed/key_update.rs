@@ -81,7 +81,8 @@ pub struct UpdateSecrets {
 pub struct KeyUpdate {
     end: End,
     hybrid: bool,
-    root: Root,
+    /// `None` once no update is possible: the keys since the last one follow from it.
+    root: Option<Root>,
     limits: UpdateLimits,
     since: Instant,
     /// Records under the current keys.
@@ -192,7 +193,7 @@ impl KeyUpdate {
         KeyUpdate {
             end,
             hybrid,
-            root,
+            root: Some(root),
             limits,
             since: now,
             sent: 0,
@@ -242,6 +243,7 @@ impl KeyUpdate {
     /// The last control record to send before the record that ends the sending direction, if any.
     pub fn end(&mut self) -> Option<ControlRecord> {
         self.sent_end = true;
+        self.wipe_root_after_the_last_update();
         self.output.take()
     }
 
@@ -290,6 +292,19 @@ impl KeyUpdate {
         self.received_end = true;
         self.due = None;
         self.state = State::Idle;
+        self.wipe_root_after_the_last_update();
+    }
+
+    /// In a half-closed connection keys are renewed by REKEY alone, and do not follow from those of later.
+    fn wipe_root_after_the_last_update(&mut self) {
+        let awaits_response = matches!(self.state, State::Requested { .. });
+        let may_update = match self.end {
+            End::Initiator => !self.received_end && (!self.sent_end || awaits_response),
+            End::Responder => !self.received_end && !self.sent_end,
+        };
+        if !may_update {
+            self.root = None;
+        }
     }
 
     /// Finds out whether an update is due, at the initiator.
@@ -362,9 +377,11 @@ impl KeyUpdate {
         let taken = paths.iter().map(|path| Ok((path, self.late.remove(&path).ok_or(path)?)));
         let late: Result<BTreeMap<PathId, Shares>, PathId> = taken.collect();
         let late = late.map_err(KeyUpdateError::NoLateWitness)?;
-        self.root = self.root.next(&shared, kem.as_ref(), &late, &transcript(request, &content));
-        self.state = State::Responded { receive_key: self.root.key_of(End::Initiator) };
-        let next_key = Some(self.root.key_of(End::Responder));
+        let root = self.root.as_ref().ok_or(KeyUpdateError::Unexpected(control))?;
+        let root = root.next(&shared, kem.as_ref(), &late, &transcript(request, &content));
+        self.state = State::Responded { receive_key: root.key_of(End::Initiator) };
+        let next_key = Some(root.key_of(End::Responder));
+        self.root = Some(root);
         self.output = Some(ControlRecord { control: Control::UpdateResponse, content, next_key });
         self.completed += 1;
         Ok(())
@@ -383,14 +400,18 @@ impl KeyUpdate {
         let kem = private.kem.map(|pair| {
             pair.decapsulate(&Box::new(ciphertext.try_into().expect("of the length that was checked")))
         });
-        self.root = self.root.next(&shared, kem.as_ref(), &late, &transcript(&request, response));
+        let root = self.root.take().ok_or(KeyUpdateError::Unexpected(control))?;
+        let root = root.next(&shared, kem.as_ref(), &late, &transcript(&request, response));
         (self.since, self.due, self.sent, self.received) = (now, None, 0, 0);
         self.completed += 1;
         if !self.sent_end {
-            let next_key = Some(self.root.key_of(End::Initiator));
+            let next_key = Some(root.key_of(End::Initiator));
             self.output = Some(ControlRecord { control: Control::NewKey, content: Vec::new(), next_key });
         }
-        Ok(self.root.key_of(End::Responder))
+        let receive_key = root.key_of(End::Responder);
+        self.root = Some(root);
+        self.wipe_root_after_the_last_update();
+        Ok(receive_key)
     }
 }
 

@@ -72,6 +72,11 @@ impl Gateway {
         self.sent_end = true;
     }
 
+    /// The key that an end has sent with since the last update.
+    fn key_of(&self, sender: End) -> Secret {
+        self.updates.root.as_ref().expect("neither end has ended").key_of(sender)
+    }
+
     /// Takes a record; whether there is something to send.
     fn receive(&mut self, mut record: Vec<u8>, now: Instant) -> Result<bool, Failure> {
         match self.opener.open(&mut record)? {
@@ -287,9 +292,7 @@ fn updates_give_both_directions_new_keys_and_differ() {
         let mut ends = session(kind, AeadCipher::Aes256Gcm, EVERY, start);
         let mut seen = Vec::new();
         for seconds in 1..4 {
-            seen.extend(
-                [End::Initiator, End::Responder].map(|end| *ends[0].updates.root.key_of(end).as_bytes()),
-            );
+            seen.extend([End::Initiator, End::Responder].map(|end| *ends[0].key_of(end).as_bytes()));
             settle(&mut ends, start + Duration::from_secs(seconds)).expect("carried");
         }
         seen.sort_unstable();
@@ -380,6 +383,21 @@ fn an_update_that_does_not_complete_is_an_error_once_patience_ends() {
 }
 
 #[test]
+fn half_closed_connections_keep_no_root() {
+    let now = Instant::now();
+    let has_roots = |ends: &[Gateway; 2]| ends.each_ref().map(|end| end.updates.root.is_some());
+    for sender in 0..2 {
+        let mut ends = session(HYBRID, AeadCipher::Aes256Gcm, EVERY, now);
+        let mut wire = Wire::new();
+        assert_eq!(has_roots(&ends), [true, true]);
+        ends[sender].end(&mut wire);
+        assert!(ends[sender].updates.root.is_none(), "no update is open");
+        ends[1 - sender].receive(wire.pop_front().expect("the end"), now).expect("it is valid");
+        assert_eq!(has_roots(&ends), [false, false]);
+    }
+}
+
+#[test]
 fn an_end_that_crosses_a_request_cancels_it() {
     let now = Instant::now();
     let [mut initiator, mut responder] = session(HYBRID, AeadCipher::Aes256Gcm, EVERY, now);
@@ -406,6 +424,7 @@ fn an_initiator_that_has_ended_receives_under_the_new_key_and_sends_nothing() {
     let (mut to_responder, mut to_initiator) = (Wire::new(), Wire::new());
     initiator.send(b"a", later, &mut to_responder).expect("sent");
     initiator.end(&mut to_responder);
+    assert!(initiator.updates.root.is_some(), "the response may come");
     while let Some(record) = to_responder.pop_front() {
         responder.receive(record, later).expect("data, a request, the end");
     }
@@ -416,6 +435,7 @@ fn an_initiator_that_has_ended_receives_under_the_new_key_and_sends_nothing() {
     }
     assert_eq!(initiator.received, b"bc");
     assert_eq!([initiator.updates.completed(), responder.updates.completed()], [1, 1]);
+    assert!([initiator, responder].iter().all(|end| end.updates.root.is_none()));
 }
 
 /// The ends of a test vector.
@@ -474,7 +494,7 @@ fn updates_match_the_reference() {
             assert_eq!(hex::encode(&new_key), step.new_key);
             assert_eq!(responder.receive(new_key, now), Ok(false));
 
-            let keys = [End::Initiator, End::Responder].map(|end| responder.updates.root.key_of(end));
+            let keys = [End::Initiator, End::Responder].map(|end| responder.key_of(end));
             let keys = keys.map(|key| hex::encode(key.as_bytes()));
             assert_eq!(keys, [step.initiator_to_responder, step.responder_to_initiator]);
             let mut wire = Wire::new();
