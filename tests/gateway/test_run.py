@@ -300,7 +300,7 @@ def test_unprivileged_run_sets_proxy_variables(pair, text):
     assert b"ALL_PROXY" in done.stderr
     refused = pair.client.run(*user, PLAIT, "run", "--require", "--", "curl", "-sS", url)
     assert refused.returncode == 1 and refused.stdout == b""
-    assert b"cannot protect" in refused.stderr and b"run as root" in refused.stderr
+    assert b"this process lacks CAP_BPF" in refused.stderr and b"run plait as root" in refused.stderr
 
 
 def test_default_mode_is_sealed(pair, text):
