@@ -13,7 +13,17 @@ import time
 
 import pytest
 from hosts import PLAIT, tool, wait_for
-from kernel_algorithms import PINS, RECORDS, SETTING, available, enter, group, none_loaded, setting
+from kernel_algorithms import (
+    PINS,
+    RECORDS,
+    SETTING,
+    available,
+    enter,
+    group,
+    kill_commands,
+    none_loaded,
+    setting,
+)
 from package import PYTHON, examples, install
 from streams import receive_exactly
 from transfers import connect
@@ -161,15 +171,7 @@ def test_doctor_cleans_up_after_removed_groups_and_namespaces(net):
 
 
 def test_killed_command_leaves_no_partial_state(net):
-    rng = random.Random(5)
-    for _ in range(25):
-        for words in (("load", "lia"), ("use", "lia", "--netns", net.client.name), ("unload", "lia")):
-            command = subprocess.Popen(
-                [PLAIT, "cc", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            time.sleep(rng.uniform(0, 0.03))
-            command.send_signal(signal.SIGKILL)
-            command.wait()
+    kill_commands("cc", "lia", net.client, 25)
     before = setting(net.server)
     cc("load", "lia")
     cc("unload", "lia")

@@ -332,7 +332,7 @@ def with_option(command: str, *added: str) -> tuple[str, ...]:
     "unprivileged", [NOT_ROOT, ("setpriv", "--bounding-set", "-all")], ids=["user", "root"]
 )
 def test_missing_privileges_are_told_at_once(pair, tmp_path, command, unprivileged):
-    """By name, whoever lacks them: for what is required it is an error."""
+    """Missing capabilities are named; where they are required, it is an error."""
     done = pair.client.run(*unprivileged, PLAIT, *with_option(command, "--require"), text=True)
     assert done.returncode == 1
     assert done.stderr == f"error: this host cannot protect with mode 'sealed': {LACKS_ALL}\n"

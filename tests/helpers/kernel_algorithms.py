@@ -7,7 +7,10 @@ import fcntl
 import json
 import os
 import pathlib
+import random
+import signal
 import subprocess
+import time
 
 import pytest
 from gateways import cgroup_mount
@@ -49,6 +52,19 @@ def none_loaded(feature: str):
         yield
         unload_all()
         assert not PINS.exists() and not RECORDS.exists() and not available()
+
+
+def kill_commands(command: str, name: str, host, times: int):
+    """Kills `plait COMMAND load`, `use` and `unload` of an algorithm at random moments."""
+    rng = random.Random(5)
+    for _ in range(times):
+        for words in (("load", name), ("use", name, "--netns", host.name), ("unload", name)):
+            program = subprocess.Popen(
+                [PLAIT, command, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            time.sleep(rng.uniform(0, 0.03))
+            program.send_signal(signal.SIGKILL)
+            program.wait()
 
 
 def enter(directory: pathlib.Path):

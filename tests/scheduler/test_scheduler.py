@@ -15,7 +15,17 @@ import time
 import pytest
 from disturbance import measuring
 from hosts import PLAIT, Pair, reason_to_skip, tool, unique_id, wait_for
-from kernel_algorithms import PINS, SETTING, available, enter, group, none_loaded, setting, unload_all
+from kernel_algorithms import (
+    PINS,
+    SETTING,
+    available,
+    enter,
+    group,
+    kill_commands,
+    none_loaded,
+    setting,
+    unload_all,
+)
 from streams import MPTCP, accept, listen, receive_exactly
 
 # With their names in the kernel.
@@ -239,15 +249,7 @@ def test_doctor_cleans_up_after_removed_groups(unloaded):
 
 
 def test_killed_command_leaves_no_partial_state(net):
-    rng = random.Random(5)
-    for _ in range(15):
-        for words in (("load", "ecf"), ("use", "ecf", "--netns", net.client.name), ("unload", "ecf")):
-            command = subprocess.Popen(
-                [PLAIT, "sched", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            time.sleep(rng.uniform(0, 0.03))
-            command.send_signal(signal.SIGKILL)
-            command.wait()
+    kill_commands("sched", "ecf", net.client, 15)
     before = setting(net.server)
     sched("load", "ecf")
     sched("unload", "ecf")

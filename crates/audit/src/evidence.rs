@@ -1,7 +1,7 @@
 //! What a capture lacks for a verdict: payload that was not captured, or not attacked.
 //!
 //! "Nothing was recovered" is a result only if everything that crossed was captured and attacked. What is missing is
-//! listed in words, and whoever reads a verdict reads the list.
+//! listed in words beside each verdict.
 
 use plait_config::{grouped, pluralize};
 use plait_trace::Direction;

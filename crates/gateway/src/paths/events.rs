@@ -88,7 +88,7 @@ impl EventRouter {
         }
     }
 
-    /// Forgets the events that nobody has claimed in time.
+    /// Forgets events whose connection has not subscribed in time.
     fn forget_unclaimed(&mut self, now: Instant) {
         while let Some((since, token)) = self.unclaimed_since.front() {
             if now.duration_since(*since) < UNCLAIMED_TIMEOUT {

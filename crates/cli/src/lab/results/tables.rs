@@ -123,7 +123,7 @@ pub(super) fn circumstances(results: &Results) -> String {
         if *repetitions == 1 { "1 repetition".into() } else { format!("{repetitions} repetitions") };
     let versions = results.versions.iter().map(|(name, version)| match name.as_str() {
         "plait" => format!("plait {version}"),
-        // What it was built with stands in results.json.
+        // results.json has what it was built with.
         _ => version.split(" (").next().unwrap_or(version).to_owned(),
     });
     let seed = results.seed.map_or("not recorded".into(), |seed| seed.to_string());
