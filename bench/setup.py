@@ -8,7 +8,8 @@ given in its round trips; `sealed` has a witness by `wlan`.
 
 TLS 1.3 is over TCP, with a full handshake and a self-signed certificate of P-256: `TLS 1.3` with X25519 by Python's OpenSSL, `TLS
 hybrid` with X25519MLKEM768 by pyOpenSSL's. Resumption, with or without 0-RTT, is not measured. `TCP by wlan` connects to the
-server's address on that link. `sealed classic` is `sealed` without ML-KEM-768 (`--hybrid false`).
+server's address on that link. `sealed classic` is `sealed` without ML-KEM-768 (`--hybrid false`), `sealed earlier` that of the
+earlier version of plait that --earlier names.
 
 Bytes are those of all packets of a connection on both links and in both directions, from the first SYN to the last FIN, with
 the headers from Ethernet's on.
@@ -101,7 +102,7 @@ def start_services(pair):
     return certificate
 
 
-def start_ways(pair, count):
+def start_ways(pair, count, earlier):
     """Starts the services; returns the requesting commands by name."""
     certificate = start_services(pair)
     ask = (sys.executable, REQUEST, "--count", count)
@@ -112,13 +113,15 @@ def start_ways(pair, count):
         "TLS 1.3": (*ask, "--tls", certificate, pair.ETH, TLS),
         "TLS hybrid": (*ask, "--tls", certificate, "--hybrid", pair.ETH, TLS_HYBRID),
     }
-    for number, (name, options) in enumerate(MODES.items()):
+    modes = MODES | ({"sealed earlier": MODES["sealed"]} if earlier else {})
+    for number, (name, options) in enumerate(modes.items()):
         gateway, proxy = GATEWAYS + number, PROXIES + number
+        plait = earlier if name.endswith("earlier") else PLAIT
         options = ("--mode", *options)
-        pair.serve(*options, to=f"127.0.0.1:{TCP}", listen=f"[::]:{gateway}")
+        pair.serve(*options, to=f"127.0.0.1:{TCP}", listen=f"[::]:{gateway}", plait=plait)
         client = (*options, *(CLASSIC if name.endswith("classic") else ()), *NAMED)
-        pair.proxy(*client, listen=f"127.0.0.1:{proxy}")
-        ways[f"{name}, run"] = (PLAIT, "run", *client, "--", *ask, pair.ETH, gateway)
+        pair.proxy(*client, listen=f"127.0.0.1:{proxy}", plait=plait)
+        ways[f"{name}, run"] = (plait, "run", *client, "--", *ask, pair.ETH, gateway)
         ways[f"{name}, proxy"] = (*ask, "--socks", proxy, pair.ETH, gateway)
     return ways
 
@@ -143,10 +146,10 @@ def link_bytes(pair):
     return sum(direction["bytes"] for direction in directions)
 
 
-def measure(rtts, count, connections, progress):
+def measure(rtts, count, connections, earlier, progress):
     options = {link: ("--delay", f"{rtt / 2}ms") for link, rtt in zip(("eth", "wlan"), rtts)}
     with pairs.built(functools.partial(pairs.Emulated, options=options)) as pair:
-        ways = start_ways(pair, connections)
+        ways = start_ways(pair, connections, earlier)
         found = rounds.in_turn(ways, count, lambda way: costs(pair, ways[way]), progress)
     rtt, slowest = rtts
     rows = {way: row(values, rtt) for way, values in found.items()}
@@ -197,12 +200,13 @@ def text(result):
 def main():
     parser = prologue.parser(__doc__, rounds=3)
     parser.add_argument("--connections", type=int, default=5, help="connections per variant and round")
+    parser.add_argument("--earlier", metavar="PLAIT", help="the command of an earlier version, to measure as well")
     arguments = prologue.parse(parser)
     progress = prologue.progress()
     results = []
     for eth, wlan in LINKS:
         say = lambda text, name=f"{eth} and {wlan} ms": progress(f"{name}: {text}")  # noqa: E731
-        results.append(measure((eth, wlan), arguments.rounds, arguments.connections, say))
+        results.append(measure((eth, wlan), arguments.rounds, arguments.connections, arguments.earlier, say))
     progress("")
     about = {"kernel": os.uname().release, "rounds": arguments.rounds, "connections": arguments.connections}
     if arguments.json:

@@ -9,6 +9,7 @@ from hosts import PLAIT, wait_for
 from streams import (
     CONCURRENT_FETCHES,
     NAMED,
+    PARALLEL_FETCHES,
     REQUIRE,
     XOR64,
     assert_echo,
@@ -18,21 +19,6 @@ from streams import (
     receive_exactly,
     resident_bytes,
 )
-
-# Fetches a document by several connections at once, each of which ends when it has it.
-PARALLEL_FETCHES = """
-import concurrent.futures, pathlib, socket, sys
-address, name, directory, count = sys.argv[1:]
-def fetch(number):
-    with socket.create_connection((address, 8443), timeout=100) as client:
-        client.sendall(f"GET /{name} HTTP/1.0\\r\\n\\r\\n".encode())
-        parts = []
-        while data := client.recv(1 << 16):
-            parts.append(data)
-    pathlib.Path(directory, str(number)).write_bytes(b"".join(parts).split(b"\\r\\n\\r\\n", 1)[1])
-with concurrent.futures.ThreadPoolExecutor(int(count)) as threads:
-    list(threads.map(fetch, range(int(count))))
-"""
 
 # Opens connections, requests a large document on each, and reads nothing until a file appears.
 CLIENTS_THAT_DO_NOT_READ = """

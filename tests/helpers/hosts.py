@@ -215,17 +215,17 @@ class Pair:
     def capture(self, link: str, host: Host | None = None, **options) -> Capture:
         return Capture(host or self.server, link, self.directory / f"{link}.pcap", **options)
 
-    def serve(self, *options, to: str, listen: str = "[::]:8443") -> subprocess.Popen:
+    def serve(self, *options, to: str, listen: str = "[::]:8443", plait=PLAIT) -> subprocess.Popen:
         """Starts `plait serve` on the server; returns once it listens."""
-        return start_listening(self.server, ("-v", "serve", "--to", to, *options), listen)
+        return start_listening(self.server, ("-v", "serve", "--to", to, *options), listen, plait)
 
     def run(self, *command, options=("--trusted", "eth"), **more) -> subprocess.CompletedProcess:
         """Runs a command through `plait run` on the client."""
         return self.client.run(PLAIT, "run", *options, "--", *command, **more)
 
-    def proxy(self, *options, listen: str = "127.0.0.1:1080") -> subprocess.Popen:
+    def proxy(self, *options, listen: str = "127.0.0.1:1080", plait=PLAIT) -> subprocess.Popen:
         """Starts `plait proxy` on the client; returns once it listens."""
-        return start_listening(self.client, ("-vv", "proxy", *options), listen)
+        return start_listening(self.client, ("-vv", "proxy", *options), listen, plait)
 
     def nginx(self, documents: pathlib.Path, port: int = 8080) -> str:
         """Starts an unmodified nginx on the server's loopback, and returns its address."""
@@ -260,10 +260,10 @@ class Pair:
         return [gateway for gateway in gateways if gateway["pid"] in ours]
 
 
-def start_listening(host: Host, arguments: tuple, listen: str) -> subprocess.Popen:
+def start_listening(host: Host, arguments: tuple, listen: str, plait=PLAIT) -> subprocess.Popen:
     """Starts a gateway of plait, with a log named after its command; returns once it listens."""
     log = host.directory / f"{arguments[1]}.log"
-    program = host.start(PLAIT, *arguments, "--listen", listen, log=log.name)
+    program = host.start(plait, *arguments, "--listen", listen, log=log.name)
     port = int(listen.rsplit(":", 1)[1])
     wait_for(f"listening {arguments[1]}", lambda: program.poll() is not None or host.listens(port))
     assert program.poll() is None, log.read_text()

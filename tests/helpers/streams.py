@@ -40,6 +40,21 @@ while left:
             left -= 1
 """
 
+# Fetches a document by several connections at once, each of which ends when it has it.
+PARALLEL_FETCHES = """
+import concurrent.futures, pathlib, socket, sys
+address, name, directory, count = sys.argv[1:]
+def fetch(number):
+    with socket.create_connection((address, 8443), timeout=100) as client:
+        client.sendall(f"GET /{name} HTTP/1.0\\r\\n\\r\\n".encode())
+        parts = []
+        while data := client.recv(1 << 16):
+            parts.append(data)
+    pathlib.Path(directory, str(number)).write_bytes(b"".join(parts).split(b"\\r\\n\\r\\n", 1)[1])
+with concurrent.futures.ThreadPoolExecutor(int(count)) as threads:
+    list(threads.map(fetch, range(int(count))))
+"""
+
 
 def receive_exactly(client, size):
     data = b""

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -106,6 +107,8 @@ pub struct Gateway {
     permits: Arc<Semaphore>,
     max_carried: usize,
     tasks: TaskTracker,
+    /// The most tasks since memory was last released, of which each connection has one or more.
+    peak: AtomicUsize,
     stop: CancellationToken,
     abort: CancellationToken,
 }
@@ -159,6 +162,7 @@ impl Gateway {
             pending: PendingHandshakes::new(),
             listening: Mutex::default(),
             tasks: TaskTracker::new(),
+            peak: AtomicUsize::default(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
         }))
@@ -266,6 +270,7 @@ impl Gateway {
                         self.tasks.spawn(async move {
                             abort.run_until_cancelled(handled).await;
                         });
+                        self.peak.fetch_max(self.tasks.len(), Ordering::Relaxed);
                     }
                     // Out of descriptors, or a connection that was reset before it was accepted.
                     Err(error) => {
@@ -280,15 +285,13 @@ impl Gateway {
 
     /// Returns the memory of connections to the system once there are less than half as many as there were.
     async fn release_memory_after_peaks(&self) {
-        let mut peak = 0;
         loop {
             tokio::time::sleep(PEAK_INTERVAL).await;
-            let accepted = self.max_accepted - self.places.available_permits();
-            if accepted < peak / 2 {
+            let now = self.tasks.len();
+            if now < self.peak.load(Ordering::Relaxed) / 2 {
                 memory::release_freed();
-                peak = accepted;
+                self.peak.store(now, Ordering::Relaxed);
             }
-            peak = peak.max(accepted);
         }
     }
 
