@@ -200,7 +200,9 @@ def text(result):
 def main():
     parser = prologue.parser(__doc__, rounds=3)
     parser.add_argument("--connections", type=int, default=5, help="connections per variant and round")
-    parser.add_argument("--earlier", metavar="PLAIT", help="the command of an earlier version, to measure as well")
+    parser.add_argument(
+        "--earlier", metavar="PLAIT", help="the command of an earlier version, to measure as well"
+    )
     arguments = prologue.parse(parser)
     progress = prologue.progress()
     results = []

@@ -303,6 +303,20 @@ def test_unprivileged_run_sets_proxy_variables(pair, text):
     assert b"this process lacks CAP_BPF" in refused.stderr and b"run plait as root" in refused.stderr
 
 
+def test_mistyped_option_is_not_taken_for_the_program():
+    done = subprocess.run((PLAIT, "run", "--mod", "off", "--", "true"), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "unexpected argument '--mod'" in done.stderr and "'--mode'" in done.stderr
+
+
+@pytest.mark.parametrize("separator", [(), ("--",)], ids=["", "--"])
+def test_options_after_the_program_are_its_own(pair, separator):
+    done = pair.client.run(
+        PLAIT, "run", "--mode", "off", "--trusted", "eth", *separator, "echo", "--mode", "-v", text=True
+    )
+    assert done.stdout == "--mode -v\n", done.stderr
+
+
 def test_default_mode_is_sealed(pair, text):
     pair.serve("--require", to=pair.nginx(text.parent))
     [gateway] = pair.status()

@@ -301,6 +301,8 @@ def test_report_of_a_directory(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "192.0.2.1:1" in page.read_text() and "192.0.2.1:2" in page.read_text()
     assert done.stdout == ""
+    to_stdout = subprocess.run([PLAIT, "report", tmp_path, "-o", "-"], capture_output=True, timeout=60)
+    assert to_stdout.stdout == page.read_bytes() and not (tmp_path / "-").exists()
 
 
 def test_report_rejects_empty_directory(tmp_path):

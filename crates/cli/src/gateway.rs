@@ -206,7 +206,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "USER")]
     user: Option<String>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -214,7 +214,7 @@ pub(crate) struct RunArgs {
 #[derive(clap::Args)]
 pub(crate) struct ServeArgs {
     /// Address and port to accept connections on; [::] accepts further subflows on every address of this host
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     listen: SocketAddr,
     /// Service that connections are carried to
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
@@ -237,7 +237,7 @@ pub(crate) struct ServeArgs {
 #[derive(clap::Args)]
 pub(crate) struct ProxyArgs {
     /// Address and port to accept clients on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1080")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1080", value_parser = address_and_port)]
     listen: SocketAddr,
     /// File with one line USER:PASSWORD that clients must present; required unless --listen is a loopback address
     #[arg(long, value_name = "FILE")]
@@ -280,6 +280,13 @@ fn host_and_port(text: &str) -> Result<String, String> {
         return Err(expected());
     }
     Ok(text.to_owned())
+}
+
+/// An address to listen on.
+pub(crate) fn address_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "expected ADDRESS:PORT with a numeric address, such as 127.0.0.1:1080 or [::]:8443".to_owned()
+    })
 }
 
 /// How long tasks and threads may take to end after a gateway has. A running name lookup cannot be cancelled.

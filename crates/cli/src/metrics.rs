@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use crate::gateway::stop_signal;
+use crate::gateway::{address_and_port, stop_signal};
 use crate::stdout::print_text;
 use crate::top::interval;
 use exporter::Exporter;
@@ -20,7 +20,7 @@ use exporter::Exporter;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Address and port to serve /metrics on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464", value_parser = address_and_port)]
     listen: SocketAddr,
     /// Time between samples; each scrape also takes one
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]

@@ -1,6 +1,6 @@
 //! `plait report`: an HTML page on captures.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use plait_trace::export::Exporter;
 use plait_trace::{Interval, Report, analyze, document};
 
 use crate::analyze::{progress_bar, warn_if_damaged};
+use crate::stdout::Stdout;
 
 /// Arguments of `plait report`.
 #[derive(clap::Args)]
@@ -16,7 +17,7 @@ pub(crate) struct Args {
     /// Captures of one measurement, or directories of captures; - reads stdin
     #[arg(required = true, value_name = "CAPTURE|DIR")]
     captures: Vec<PathBuf>,
-    /// The page to write
+    /// The page to write; - writes stdout
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
 }
@@ -28,7 +29,12 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let captures = plait_trace::input_files(&args.captures)?;
     let names = captures.iter().map(|path| path.display().to_string()).collect();
-    let page = Page { report: Report::new(names, INTERVAL), file: AtomicFile::create(args.output)? };
+    let output = if args.output.as_os_str() == "-" {
+        Output::Stdout(Stdout::new())
+    } else {
+        Output::File(AtomicFile::create(args.output)?)
+    };
+    let page = Page { report: Report::new(names, INTERVAL), output };
     let progress = progress_bar(&captures);
     let totals = analyze(&captures, None, INTERVAL, page, &|bytes| {
         progress.inc(bytes);
@@ -41,7 +47,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 struct Page {
     report: Report,
-    file: AtomicFile,
+    output: Output,
+}
+
+enum Output {
+    File(AtomicFile),
+    Stdout(Stdout),
 }
 
 impl Exporter for Page {
@@ -59,8 +70,16 @@ impl Exporter for Page {
         Ok(())
     }
 
-    fn finish(mut self, totals: &document::Totals) -> io::Result<()> {
-        self.report.write_html(totals, &mut self.file)?;
-        self.file.publish()
+    fn finish(self, totals: &document::Totals) -> io::Result<()> {
+        match self.output {
+            Output::File(mut file) => {
+                self.report.write_html(totals, &mut file)?;
+                file.publish()
+            }
+            Output::Stdout(mut out) => {
+                self.report.write_html(totals, &mut out)?;
+                out.flush()
+            }
+        }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct ExecArgs {
     /// The host
     host: String,
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
