@@ -1,5 +1,6 @@
 //! The input is the number of a link type, in two bytes of network order, and a frame of that type.
 
+use plait_wire::icmp::IcmpError;
 use plait_wire::tcp::Repr;
 use plait_wire::{LinkType, Segment};
 
@@ -14,5 +15,8 @@ pub(crate) fn check(input: &[u8]) {
             assert!(segment.tcp.options().count() <= 40);
             let _ = Repr::parse(segment.tcp);
         }
+    }
+    if let Some(quoted) = IcmpError::parse(frame).and_then(|error| error.segment()) {
+        assert!(quoted.tcp.len() <= frame.len());
     }
 }

@@ -121,12 +121,18 @@ pub struct Repr {
     source: Ipv4Addr,
     destination: Ipv4Addr,
     protocol: u8,
+    ttl: u8,
 }
 
 impl Repr {
     /// A header for a payload of this protocol.
     pub fn new(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8) -> Self {
-        Self { source, destination, protocol }
+        Self { source, destination, protocol, ttl: 64 }
+    }
+
+    /// The header with this time to live instead of 64.
+    pub fn with_ttl(self, ttl: u8) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Appends the header of a packet with `payload_len` bytes of payload, which follow it.
@@ -145,7 +151,7 @@ impl Repr {
         out.extend_from_slice(&total.to_be_bytes());
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(&DONT_FRAGMENT.to_be_bytes());
-        out.extend_from_slice(&[64, self.protocol, 0, 0]);
+        out.extend_from_slice(&[self.ttl, self.protocol, 0, 0]);
         out.extend_from_slice(&self.source.octets());
         out.extend_from_slice(&self.destination.octets());
         let checksum = Checksum::new().with(&out[start..]).finish();

@@ -154,12 +154,18 @@ pub struct Repr {
     source: Ipv6Addr,
     destination: Ipv6Addr,
     protocol: u8,
+    hop_limit: u8,
 }
 
 impl Repr {
     /// A header for a payload of this protocol or extension header.
     pub fn new(source: Ipv6Addr, destination: Ipv6Addr, protocol: u8) -> Self {
-        Self { source, destination, protocol }
+        Self { source, destination, protocol, hop_limit: 64 }
+    }
+
+    /// The header with this hop limit instead of 64.
+    pub fn with_hop_limit(self, hop_limit: u8) -> Self {
+        Self { hop_limit, ..self }
     }
 
     /// Appends the header of a packet with `payload_len` bytes of payload, which follow it.
@@ -175,7 +181,7 @@ impl Repr {
         })?;
         out.extend_from_slice(&[0x60, 0, 0, 0]);
         out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(&[self.protocol, 64]);
+        out.extend_from_slice(&[self.protocol, self.hop_limit]);
         out.extend_from_slice(&self.source.octets());
         out.extend_from_slice(&self.destination.octets());
         Ok(())

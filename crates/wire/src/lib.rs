@@ -19,6 +19,7 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 mod fields;
+pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
 mod link;
