@@ -104,6 +104,8 @@ pub struct Route {
     pub if_index: u32,
     /// The source address of packets.
     pub source: IpAddr,
+    /// The router that packets are sent to; `None` if the destination is on the link.
+    pub gateway: Option<IpAddr>,
 }
 
 /// Looks up the route to `destination`; `None` if there is none.
@@ -111,7 +113,39 @@ pub struct Route {
 /// # Errors
 /// The kernel's reason, if it is not a missing route.
 pub fn route(destination: IpAddr) -> Result<Option<Route>, Error> {
-    Query { destination, source: None, if_index: None }.route(&mut Socket::route()?)
+    route_of(destination, None, None)
+}
+
+/// As [`route`], for packets with a source address or of a socket that is bound to an interface.
+///
+/// For IPv4, the kernel assumes that any destination is on the link of a given interface: see [`route_via`].
+///
+/// # Errors
+/// As [`route`].
+pub fn route_of(
+    destination: IpAddr,
+    source: Option<IpAddr>,
+    if_index: Option<u32>,
+) -> Result<Option<Route>, Error> {
+    Query { destination, source, if_index }.route(&mut Socket::route()?)
+}
+
+/// Whether the kernel accepts packets from `source` to `destination`, an address of this host, that arrive by the interface
+/// `if_index`. It does not if `rp_filter` is 1 and packets to `source` would leave by another interface (RFC 3704, 2.2).
+///
+/// # Errors
+/// The kernel's reason, if it is not that it would drop them.
+pub fn accepts(source: IpAddr, destination: IpAddr, if_index: u32) -> Result<bool, Error> {
+    let mut entry = None;
+    let request = with_address(lookup(destination, Some(source), 0), RTA_SRC, source)
+        .attribute(RTA_IIF, &if_index.to_ne_bytes());
+    match Socket::route()?.request(request, |message| entry = Entry::read(message)) {
+        Ok(()) => Ok(entry.is_some_and(|found| found.usable)),
+        Err(error) if error.errno().is_some_and(|errno| errno == libc::EXDEV || means_no_route(errno)) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The source address of packets to `destination` that leave by the interface `if_index`; `None` without a route by it.
@@ -172,21 +206,15 @@ impl Query {
     /// The route that packets take.
     fn route(&self, socket: &mut Socket) -> Result<Option<Route>, Error> {
         let Some(found) = self.send(socket, 0)?.filter(|found| found.usable) else { return Ok(None) };
-        Ok(found
-            .if_index
-            .zip(found.source.or(self.source))
-            .map(|(if_index, source)| Route { if_index, source }))
+        Ok(found.if_index.zip(found.source.or(self.source)).map(|(if_index, source)| Route {
+            if_index,
+            source,
+            gateway: found.gateway,
+        }))
     }
 
     fn send(&self, socket: &mut Socket, flags: u32) -> Result<Option<Entry>, Error> {
-        let bits = if self.destination.is_ipv4() { 32 } else { 128 };
-        let family = if self.destination.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
-        let source_bits = if self.source.is_some() { bits } else { 0 };
-        // struct rtmsg
-        let mut header = [family, bits, source_bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        header[8..].copy_from_slice(&flags.to_ne_bytes());
-        let mut request = Request::new(RTM_GETROUTE, NLM_F_ACK, &header);
-        request = with_address(request, RTA_DST, self.destination);
+        let mut request = lookup(self.destination, self.source, flags);
         if let Some(source) = self.source {
             request = with_address(request, RTA_SRC, source);
         }
@@ -202,11 +230,23 @@ impl Query {
     }
 }
 
+/// A request for the route to `destination`, without its source.
+fn lookup(destination: IpAddr, source: Option<IpAddr>, flags: u32) -> Request {
+    let bits = if destination.is_ipv4() { 32 } else { 128 };
+    let family = if destination.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
+    let source_bits = if source.is_some() { bits } else { 0 };
+    // struct rtmsg
+    let mut header = [family, bits, source_bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    header[8..].copy_from_slice(&flags.to_ne_bytes());
+    with_address(Request::new(RTM_GETROUTE, NLM_F_ACK, &header), RTA_DST, destination)
+}
+
 /// The result of a lookup.
 struct Entry {
     usable: bool,
     if_index: Option<u32>,
     source: Option<IpAddr>,
+    gateway: Option<IpAddr>,
 }
 
 impl Entry {
@@ -219,6 +259,7 @@ impl Entry {
             usable: matches!(u8_at(message.payload, 7)?, RTN_UNICAST | RTN_LOCAL),
             if_index: attributes.u32(RTA_OIF),
             source: attributes.find(RTA_PREFSRC).and_then(ip_address),
+            gateway: attributes.find(RTA_GATEWAY).and_then(ip_address),
         })
     }
 }
@@ -312,7 +353,9 @@ const IFA_F_TENTATIVE: u32 = 0x40;
 
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
+const RTA_IIF: u16 = 3;
 const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTN_UNICAST: u8 = 1;

@@ -23,10 +23,12 @@ mod mounts;
 pub mod mptcp;
 pub mod netlink;
 pub mod netns;
+pub mod packets;
 pub mod pm;
 pub mod privileges;
 pub mod probe;
 pub mod sandbox;
+pub mod saved_syn;
 pub mod signal;
 #[allow(
     clippy::all,
@@ -37,6 +39,7 @@ pub mod signal;
 )]
 mod skeleton;
 mod sockopt;
+pub mod sysctl;
 mod tcp_info;
 pub mod traffic_control;
 pub mod user;

@@ -13,8 +13,9 @@ use std::sync::{Mutex, PoisonError};
 pub use event::{Event, Events};
 pub use user_space::{UserSpaceError, keep_record_open, restore_after_crash, user_space_sockets};
 
+use crate::bytes::ip_address;
 use crate::mptcp::Token;
-use crate::netlink::message::{NLM_F_ACK, Request};
+use crate::netlink::message::{Message, NLM_F_ACK, Request};
 use crate::netlink::{self, Family, Socket};
 
 /// Why a command to the path manager failed.
@@ -66,6 +67,45 @@ pub struct Local {
     pub backup: bool,
 }
 
+/// An endpoint of the in-kernel path manager (`ip mptcp endpoint`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its identifier.
+    pub id: u8,
+    /// Its address.
+    pub address: IpAddr,
+    /// Index of the interface that its subflows are bound to; 0: routing chooses it.
+    pub if_index: u32,
+    /// Whether it is announced to peers (`signal`).
+    pub signal: bool,
+    /// Whether subflows are created from it (`subflow`, with or without `fullmesh`).
+    pub subflow: bool,
+}
+
+impl Endpoint {
+    fn read(message: &Message) -> Option<Endpoint> {
+        let attributes = message.attributes(4).nested(ATTR_ADDR);
+        let address = attributes.find(ADDR_ATTR_ADDR4).or_else(|| attributes.find(ADDR_ATTR_ADDR6))?;
+        let flags = attributes.u32(ADDR_ATTR_FLAGS).unwrap_or(0);
+        Some(Endpoint {
+            id: attributes.u8(ADDR_ATTR_ID)?,
+            address: ip_address(address)?,
+            if_index: attributes.u32(ADDR_ATTR_IF_IDX).unwrap_or(0),
+            signal: flags & ADDR_FLAG_SIGNAL != 0,
+            subflow: flags & ADDR_FLAG_SUBFLOW != 0,
+        })
+    }
+}
+
+/// The in-kernel path manager's limits for each connection (`ip mptcp limits`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Additional subflows.
+    pub subflows: u32,
+    /// Announced addresses of the peer that are used.
+    pub add_addr_accepted: u32,
+}
+
 /// The path manager of one network namespace.
 #[derive(Debug)]
 pub struct PathManager {
@@ -91,29 +131,30 @@ impl PathManager {
         }
     }
 
-    /// The number of endpoints, which only connections of the in-kernel path manager use.
+    /// The endpoints, which only connections of the in-kernel path manager use.
     ///
     /// # Errors
     /// The kernel's reason.
-    pub fn endpoints(&self) -> Result<usize, Error> {
+    pub fn endpoints(&self) -> Result<Vec<Endpoint>, Error> {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let request = |flags| Request::generic(self.family, CMD_GET_ADDR, VERSION, flags);
-        let found = socket.dump(request, |message| message.attributes(4).find(ATTR_ADDR).map(|_| ()));
-        found
-            .map(|endpoints| endpoints.len())
+        socket
+            .dump(request, Endpoint::read)
             .map_err(|reason| Error::Refused { operation: "list the endpoints".into(), reason })
     }
 
-    /// The in-kernel path manager's limit of additional subflows for each connection.
+    /// The in-kernel path manager's limits.
     ///
     /// # Errors
     /// The kernel's reason.
-    pub fn max_subflows(&self) -> Result<u32, Error> {
-        let mut limit = None;
+    pub fn limits(&self) -> Result<Limits, Error> {
+        let mut limits = None;
         self.exchange(self.request(CMD_GET_LIMITS), |message| {
-            limit = message.attributes(4).u32(ATTR_SUBFLOWS);
+            let attributes = message.attributes(4);
+            let both = attributes.u32(ATTR_SUBFLOWS).zip(attributes.u32(ATTR_RCV_ADD_ADDRS));
+            limits = both.map(|(subflows, add_addr_accepted)| Limits { subflows, add_addr_accepted });
         })
-        .and_then(|()| limit.ok_or(netlink::Error::Unexpected { expected: "a limit of subflows" }))
+        .and_then(|()| limits.ok_or(netlink::Error::Unexpected { expected: "limits of subflows" }))
         .map_err(|reason| Error::Refused { operation: "get the limits".into(), reason })
     }
 
@@ -165,11 +206,7 @@ impl PathManager {
         self.exchange(request, |_| ()).map_err(|reason| Error::Refused { operation: operation(), reason })
     }
 
-    fn exchange(
-        &self,
-        request: Request,
-        each: impl FnMut(&netlink::message::Message),
-    ) -> Result<(), netlink::Error> {
+    fn exchange(&self, request: Request, each: impl FnMut(&Message)) -> Result<(), netlink::Error> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner).request(request, each)
     }
 }
@@ -211,6 +248,7 @@ const CMD_SUBFLOW_CREATE: u8 = 10;
 const CMD_SUBFLOW_DESTROY: u8 = 11;
 
 const ATTR_ADDR: u16 = 1;
+const ATTR_RCV_ADD_ADDRS: u16 = 2;
 const ATTR_SUBFLOWS: u16 = 3;
 const ATTR_TOKEN: u16 = 4;
 const ATTR_ADDR_REMOTE: u16 = 6;
@@ -222,4 +260,6 @@ const ADDR_ATTR_ADDR6: u16 = 4;
 const ADDR_ATTR_PORT: u16 = 5;
 const ADDR_ATTR_FLAGS: u16 = 6;
 const ADDR_ATTR_IF_IDX: u16 = 7;
+const ADDR_FLAG_SIGNAL: u32 = 1 << 0;
+const ADDR_FLAG_SUBFLOW: u32 = 1 << 1;
 const ADDR_FLAG_BACKUP: u32 = 1 << 2;

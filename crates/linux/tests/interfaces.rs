@@ -4,7 +4,9 @@ mod topology;
 
 use std::net::IpAddr;
 
-use plait_linux::interfaces::{Address, Interface, Route, Scope, interfaces, route, route_via};
+use plait_linux::interfaces::{
+    Address, Interface, Route, Scope, accepts, interfaces, route, route_of, route_via,
+};
 use topology::{Topology, interface_index, ip};
 
 fn address(text: &str) -> IpAddr {
@@ -50,7 +52,7 @@ fn looks_up_routes_by_interface() {
             for (to, from0, from1) in
                 [("10.1.0.2", "10.1.0.1", "10.2.0.1"), ("fd00:1::2", "fd00:1::1", "fd00:2::1")]
             {
-                let direct = Route { if_index: a0, source: address(from0) };
+                let direct = Route { if_index: a0, source: address(from0), gateway: None };
                 assert_eq!(route(address(to)).expect("lookup succeeds"), Some(direct));
                 assert_eq!(route_via(address(to), a0).expect("lookup succeeds"), Some(address(from0)));
                 assert_eq!(route_via(address(to), a1).expect("lookup succeeds"), Some(address(from1)));
@@ -82,6 +84,37 @@ fn looks_up_routes_by_interface() {
                 assert_eq!(route(address(to)).expect("lookup succeeds"), None);
                 assert_eq!(route_via(address(to), a0).expect("lookup succeeds"), None);
             }
+        })
+        .expect("namespace can be entered");
+}
+
+#[test]
+fn strict_reverse_path_filter_rejects_packets_by_another_interface() {
+    let Some(net) = Topology::new("strict_reverse_path_filter_rejects_packets_by_another_interface") else {
+        return;
+    };
+    let c = net.client.name();
+    net.client
+        .run(|| {
+            let (a0, a1) = (interface_index("a0"), interface_index("a1"));
+            let (own, peer) = (address("10.2.0.1"), address("10.1.0.2"));
+            let filter = |value| {
+                for key in ["all", "a1"] {
+                    std::fs::write(format!("/proc/sys/net/ipv4/conf/{key}/rp_filter"), value)
+                        .expect("a setting");
+                }
+            };
+            filter("0");
+            assert!(accepts(peer, own, a1).expect("lookup succeeds"));
+            filter("1");
+            assert!(!accepts(peer, own, a1).expect("lookup succeeds"));
+            assert!(accepts(peer, address("10.1.0.1"), a0).expect("lookup succeeds"));
+            // A route that applies only to packets from this address.
+            ip(&format!("-n {c} route add default via 10.2.0.2 dev a1 table 7"));
+            ip(&format!("-n {c} rule add from 10.2.0.1 lookup 7"));
+            assert!(accepts(peer, own, a1).expect("lookup succeeds"));
+            let found = route_of(peer, Some(own), None).expect("lookup succeeds");
+            assert_eq!(found, Some(Route { if_index: a1, source: own, gateway: Some(address("10.2.0.2")) }));
         })
         .expect("namespace can be entered");
 }

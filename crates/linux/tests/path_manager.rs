@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use plait_linux::diag::Watch;
 use plait_linux::mptcp::{self, FullInfo, Info};
 use plait_linux::netns::NetNs;
-use plait_linux::pm::{self, Event, Events, Local, PathManager};
+use plait_linux::pm::{self, Endpoint, Event, Events, Limits, Local, PathManager};
 use socket2::{Domain, Socket};
 use topology::{Topology, interface_index, ip, listen, wait_for_subflows};
 
@@ -56,13 +56,23 @@ fn kernel_does_not_manage_user_space_sockets() {
     net.client
         .run(|| {
             let manager = PathManager::open().expect("path manager opens");
-            assert_eq!(manager.endpoints().expect("endpoints are listed"), 0);
-            ip(&format!("-n {} mptcp limits set subflows 3", net.client.name()));
-            assert_eq!(manager.max_subflows().expect("limit is readable"), 3);
+            assert_eq!(manager.endpoints().expect("endpoints are listed"), []);
+            ip(&format!("-n {} mptcp limits set subflows 3 add_addr_accepted 2", net.client.name()));
+            let limits = Limits { subflows: 3, add_addr_accepted: 2 };
+            assert_eq!(manager.limits().expect("limits are readable"), limits);
             for address in ["10.2.0.1", "fd00:2::1"] {
                 ip(&format!("-n {} mptcp endpoint add {address} dev a1 subflow", net.client.name()));
             }
-            assert_eq!(manager.endpoints().expect("endpoints are listed"), 2);
+            let mut endpoints = manager.endpoints().expect("endpoints are listed");
+            endpoints.sort_by_key(|endpoint| endpoint.id);
+            let endpoint = |id, address: &str| Endpoint {
+                id,
+                address: address.parse().expect("address is valid"),
+                if_index: interface_index("a1"),
+                signal: false,
+                subflow: true,
+            };
+            assert_eq!(endpoints, [endpoint(1, "10.2.0.1"), endpoint(2, "fd00:2::1")]);
             for domain in [Domain::IPV4, Domain::IPV6] {
                 let before = setting();
                 let sockets = pm::user_space_sockets(4, domain).expect("sockets open");

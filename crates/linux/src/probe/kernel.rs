@@ -74,9 +74,9 @@ fn falls_back_to_tcp() -> io::Result<bool> {
 
 pub(super) fn path_manager() -> Finding {
     let manager = PathManager::open().map_err(|error| error.to_string())?;
-    let max_subflows = manager.max_subflows().map_err(|error| error.to_string())?;
+    let limits = manager.limits().map_err(|error| error.to_string())?;
     let endpoints = manager.endpoints().map_err(|error| error.to_string())?;
-    Ok(format!("{endpoints} endpoints, limit of {max_subflows} additional subflows"))
+    Ok(format!("{} endpoints, limit of {} additional subflows", endpoints.len(), limits.subflows))
 }
 
 pub(super) fn user_space_path_manager() -> Finding {
