@@ -1,4 +1,7 @@
-//! `plait doctor`: checks what this host has and lacks for plait, and removes what killed processes left behind.
+//! `plait doctor`: checks what this host has and lacks for plait, or why a connection to another host has no further subflow,
+//! and removes what killed processes left behind.
+
+pub(crate) mod connection;
 
 use std::io::{self, Write};
 
@@ -10,22 +13,34 @@ use plait_linux::{cgroup, clean_run_directory, pm, run_directory};
 use serde::Serialize;
 use serde_json::json;
 
+use self::connection::Target;
 use crate::stdout::{Stdout, print_json, print_text};
 
 /// Arguments of `plait doctor`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Open a connection to this host, and find out why it has no subflow on some path [default port: 443]
+    #[arg(value_name = "HOST[:PORT]")]
+    target: Option<Target>,
+    /// Consider this interface only (may be repeated) [default: all with a route to HOST or an MPTCP endpoint]
+    #[arg(long, value_name = "NAME", requires = "target")]
+    interface: Vec<String>,
     /// Remove and list what killed processes left behind, instead of checking features
-    #[arg(long)]
+    #[arg(long, conflicts_with = "target")]
     clean: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Fails if a requirement of protected connections is missing, or if something left behind cannot be removed.
+/// Fails if a requirement of protected connections is missing, if there is a fault on the way to a host, or if something left
+/// behind cannot be removed.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    if args.clean { clean(args.json) } else { diagnose(args.json) }
+    match args.target {
+        Some(target) => connection::diagnose(&target, &args.interface, args.json),
+        None if args.clean => clean(args.json),
+        None => diagnose(args.json),
+    }
 }
 
 fn diagnose(as_json: bool) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use clap::Command;
 
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Protect connections", &["run", "serve", "proxy", "identity", "peers", "kmod"]),
-    ("Inspect this host", &["status", "paths", "top", "metrics", "doctor"]),
+    ("Inspect this host", &["status", "paths", "top", "metrics", "doctor", "probe"]),
     ("Record and analyze", &["capture", "analyze", "report", "trace", "audit"]),
     ("Control packets and rates", &["policy", "cc", "sched"]),
     ("Experiment", &["lab", "demo", "codec"]),

@@ -22,6 +22,7 @@ mod metrics;
 mod paths;
 mod peers;
 mod policy;
+mod probe;
 mod report;
 mod sched;
 mod status;
@@ -79,8 +80,10 @@ enum Command {
     Top(top::Args),
     /// Export connections, paths, kernel counters and gateways to Prometheus
     Metrics(metrics::Args),
-    /// Check what this host has and lacks for plait, and how to get it
+    /// Check what this host has and lacks for plait, or why connections to a host have no further subflow
     Doctor(doctor::Args),
+    /// Measure the paths to a host: round trips, loss, MTU, and with plait there rates, options and idle times
+    Probe(probe::Args),
     /// Record packets, subflow samples and kernel counters into a directory
     Capture(capture::Args),
     /// Analyze captures: connections and subflows as tables, JSON, CSV, Parquet, plots
@@ -158,6 +161,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Top(args) => top::run(args),
         Command::Metrics(args) => metrics::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Probe(args) => probe::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Report(args) => report::run(args),
         Command::Trace(args) => trace::run(args),

@@ -38,6 +38,16 @@ fn audit_schema_is_current() {
 }
 
 #[test]
+fn doctor_schema_is_current() {
+    check("doctor", &generate::<plait_doctor::Diagnosis>("plait doctor HOST --json"));
+}
+
+#[test]
+fn probe_schema_is_current() {
+    check("probe", &generate::<plait_doctor::Measurement>("plait probe HOST --json"));
+}
+
+#[test]
 fn results_schema_is_current() {
     check("results", &generate::<plait_lab::experiment::Results>("plait lab run --json"));
 }
