@@ -16,8 +16,10 @@ WRONG = {
         "--each x",
     ],
     "capture": ["", "-o x --snaplen 0", "-o x --duration 0", "-o x --interval 1ms", "-o x y"],
+    "doctor": ["x:0", "--interface eth", "--clean x"],
     "metrics": ["--listen 9464", "--interval 0", "--max-paths 0", "x"],
     "policy": ["", "load", "unload", "unload --all x", "show", "dry-run x"],
+    "probe": ["", "x --count 0", "x --idle 10s", "x --peer --duration 2m", "x --listen [::]:1", "--listen 1"],
     "top": ["--json", "--interval 0", "--interval 1ms", "x"],
 }
 
