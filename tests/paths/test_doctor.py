@@ -147,6 +147,15 @@ def test_middlebox_strips_mp_capable(net, router, hops):
     assert first["found"].count("hop ") == len(hops)
 
 
+def test_middlebox_strips_all_but_syns(net):
+    net.serve()
+    try:
+        net.first.add_packet_rules(forward="tcp flags & syn == 0 reset tcp option 30")
+    except RuntimeError as error:
+        pytest.skip(f"nft cannot strip TCP options here: {error}")
+    assert_first_fault(net, "mp_capable", "eth", "the SYN/ACK has MP_CAPABLE", "missing in later segments")
+
+
 @pytest.mark.long
 def test_middlebox_drops_joins(net):
     net.serve()

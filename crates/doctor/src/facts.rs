@@ -70,7 +70,7 @@ pub struct Connection {
     pub blackhole: bool,
     /// SYNs with MP_CAPABLE that left this host.
     pub capable_syns: u32,
-    /// Whether a SYN/ACK without MP_CAPABLE answered one of them; `None`: nothing answered.
+    /// Whether the SYN/ACK was without MP_CAPABLE when it arrived; `None`: there was none.
     pub stripped: Option<bool>,
     /// Whether the target accepts no further subflows to the address that was connected to (RFC 8684, 3.1, flag C).
     pub initial_address_closed: bool,

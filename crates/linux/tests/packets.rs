@@ -64,7 +64,7 @@ fn tap_sees_sent_packets_and_their_answers_on_their_interface() {
                 let sender = RawSender::open(source.ip(), a0).expect("sender opens");
                 sender.send(&syn(source, destination), destination.ip()).expect("packet is sent");
                 let deadline = Instant::now() + Duration::from_secs(30);
-                let mut next = |outgoing, flags| {
+                let next = |outgoing, flags| {
                     let (from, to) = if outgoing { (source, destination) } else { (destination, source) };
                     loop {
                         let packet = tap.next(deadline).expect("tap is readable").expect("packet arrives");

@@ -32,6 +32,8 @@ pub(super) fn connect(tap: &PacketTap, target: SocketAddr, wanted: &[IpAddr]) ->
     }
     if connection.mptcp {
         watch(&socket, events.as_mut(), target, wanted, &mut connection)?;
+        // A middlebox may remove the option from later segments only.
+        connection.mptcp = mptcp::is_mptcp(&socket)?;
     }
     let mut seen = Vec::new();
     while let Some(packet) = tap.next(Instant::now())? {
@@ -43,7 +45,7 @@ pub(super) fn connect(tap: &PacketTap, target: SocketAddr, wanted: &[IpAddr]) ->
 }
 
 /// Makes the kernel probe the idle peer: subflows are created once the peer has acknowledged anything beyond the handshake
-/// (RFC 8684, 3.1), and nothing is sent to a service whose protocol is not known. Fails on kernels before 6.10.
+/// (RFC 8684, 3.1), and nothing is sent to a service whose protocol is not known. `false` if the kernel refuses.
 fn keep_alive(socket: &Socket) -> bool {
     let every = Duration::from_secs(1);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(every).with_interval(every)).is_ok()

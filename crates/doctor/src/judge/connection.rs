@@ -61,6 +61,20 @@ fn fallen_back(facts: &Facts, connection: &Connection, path: Option<&Path>) -> C
             ["nft list ruleset   # look for: reset tcp option mptcp".into()],
         );
     }
+    if connection.stripped == Some(false) {
+        return Check::fault(
+            Subject::MpCapable,
+            "the SYN/ACK has MP_CAPABLE, and still the connection has fallen back to TCP: the option is missing in later \
+             segments, or was removed from those that arrived",
+            [
+                format!(
+                    "let TCP option 30 pass in all segments, on the firewalls between this host and {}",
+                    facts.target.ip()
+                ),
+                "nft list ruleset   # look for: reset tcp option mptcp".into(),
+            ],
+        );
+    }
     let dropped = path
         .and_then(|path| path.probes)
         .is_some_and(|probes| probes.tcp.answered() && !probes.capable.answered());

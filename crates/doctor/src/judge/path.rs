@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use super::connection::{Place, lost_option};
-use super::has_subflow;
+use super::{has_subflow, host};
 use crate::facts::{Connection, Facts, Join, JoinAnswer, Mptcp, Path, Probes};
 use crate::firewall::suspects;
 use crate::mtu::PathMtu;
-use crate::report::{Check, Subject};
+use crate::report::{Check, Subject, Verdict};
 use crate::syn::SynKind;
 
 /// The subflow of a path, or the first fault that prevents it.
@@ -265,8 +265,15 @@ fn no_reason(facts: &Facts, path: &Path) -> Check {
         };
         return Check::unknown(Subject::Subflow, found);
     };
+    let earlier = [host::path_manager(facts), host::limits(facts)];
+    if earlier.iter().flatten().any(|check| check.verdict == Verdict::Fault) {
+        return Check::unknown(
+            Subject::Subflow,
+            "no subflow, as the path manager of this host creates none: see above",
+        );
+    }
     if !connection.keepalive {
-        let found = "no subflow: there is none before the service has sent something, and this kernel cannot probe it (6.10)";
+        let found = "no subflow: there is none before the service has sent something, and this kernel sends it no keepalive probes";
         let other = format!("plait doctor {}:22   # or another service that sends first", facts.target.ip());
         return Check::fault(Subject::Subflow, found, [other]);
     }

@@ -188,6 +188,13 @@ fn stripped_option_is_located_between_two_hops() {
 }
 
 #[test]
+fn option_is_missing_after_the_handshake() {
+    let mut facts = fallen_back();
+    connection(&mut facts).stripped = Some(false);
+    assert_first(&facts, Subject::MpCapable, Some("eth"), "missing in later segments", "in all segments");
+}
+
+#[test]
 fn dropped_option() {
     let mut facts = fallen_back();
     connection(&mut facts).stripped = Some(true);
@@ -219,6 +226,7 @@ fn limit_of_zero() {
     let mut facts = lacking();
     facts.host.limits.subflows = 0;
     assert_first(&facts, Subject::Limits, None, "0 additional subflows", "ip mptcp limits set subflows 8");
+    assert_eq!(judge(&facts).faults().count(), 1);
     let mut satisfied = healthy();
     satisfied.host.limits.subflows = 0;
     assert!(judge(&satisfied).ok, "what works is no fault");
@@ -400,5 +408,5 @@ fn no_reason() {
     assert_first(&lacking(), Subject::Subflow, Some("wlan"), "no reason was found", "nstat");
     let mut old_kernel = lacking();
     connection(&mut old_kernel).keepalive = false;
-    assert_first(&old_kernel, Subject::Subflow, Some("wlan"), "this kernel cannot probe it", ":22");
+    assert_first(&old_kernel, Subject::Subflow, Some("wlan"), "no keepalive probes", ":22");
 }

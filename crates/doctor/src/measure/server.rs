@@ -140,7 +140,7 @@ pub(super) fn read_line(connection: &mut TcpStream, max: usize) -> io::Result<St
     Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
-pub(super) const BLOCK: [u8; 64 << 10] = [0; 64 << 10];
+pub(super) static BLOCK: [u8; 64 << 10] = [0; 64 << 10];
 /// Longer than a TCP retransmission or two.
 pub(super) const IO_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONNECTIONS: usize = 64;
