@@ -106,8 +106,11 @@ class Listener:
             self.document,
             *self.captures[mode],
         )
-        report = tool(*map(str, command))
-        return [(path["correct_fraction"] or 0) > 0.001 for path in json.loads(report)["paths"]]
+        paths = json.loads(tool(*map(str, command)))["paths"]
+        for path in paths:
+            missing = path["not_captured_bytes"], path["missing_bytes"]
+            assert missing == (0, 0), f"that nothing is read needs a complete capture: {path['verdict']}"
+        return [(path["correct_fraction"] or 0) > 0.001 for path in paths]
 
     def _holds(self, data: bytes) -> bool:
         return any(sample in data for sample in self.samples)

@@ -50,12 +50,25 @@ def scrambled(plain: bytes, seed: bytes = b"\x17" * 8) -> bytes:
 
 
 def capture(
-    directory: pathlib.Path, payload: bytes, *, at: int = 0, name: str = "path.pcap", port: int = 40000
+    directory: pathlib.Path,
+    payload: bytes,
+    *,
+    at: int = 0,
+    name: str = "path.pcap",
+    port: int = 40000,
+    whole: bool = False,
 ) -> pathlib.Path:
-    """A connection of which one contiguous run was captured: `payload`, from byte `at` of the stream."""
+    """A connection of which one contiguous run was captured: `payload`, from byte `at` of the stream. With `whole`, also
+    the SYN-ACK and both FINs."""
     packets = [segment(port)]
+    if whole:
+        packets.append(segment(port, flags=0x12, ack=1, back=True))
     for start in range(0, len(payload), 1400):
         packets.append(segment(port, payload[start : start + 1400], flags=0x18, sequence=1 + at + start))
+    if whole:
+        end = 1 + at + len(payload)
+        packets.append(segment(port, flags=0x11, sequence=end, ack=1))
+        packets.append(segment(port, flags=0x11, sequence=1, ack=end + 1, back=True))
     file = directory / name
     file.write_bytes(pcap(*packets))
     return file
@@ -248,10 +261,78 @@ def test_strict_accepts_what_was_captured_and_attacked_completely(transfers):
     assert "An eavesdropper reads nothing." in done.stdout.decode()
 
 
+def carrying_frames(file: pathlib.Path) -> dict[int, tuple[tuple, range]]:
+    """The frames with payload, by number: the sending side, and the sequence numbers of the payload, as tshark reads them."""
+    fields = ("frame.number", "tcp.stream", "tcp.srcport", "tcp.seq_raw", "tcp.len")
+    options = [option for field in fields for option in ("-e", field)]
+    lines = tool("tshark", "-r", str(file), "-Y", "tcp.len > 0", "-T", "fields", *options).splitlines()
+    frames = {}
+    for line in lines:
+        number, stream, port, first, length = map(int, line.split("\t"))
+        frames[number] = ((stream, port), range(first, first + length))
+    return frames
+
+
+@needs_editcap
+@pytest.mark.skipif(not shutil.which("tshark"), reason="not installed: tshark")
+@pytest.mark.parametrize("mode", ["off", "xor64", "stream", "sealed"])
+def test_missing_packets_are_counted_and_not_judged(transfers, tmp_path, mode):
+    """Compares the bytes found missing with those that only the removed packets carry."""
+    for link, file in transfers[mode].items():
+        frames = carrying_frames(file)
+        removed = random.Random(7).sample(sorted(frames), min(5, len(frames)))
+        kept = {
+            (side, byte)
+            for number, (side, bytes_) in frames.items()
+            if number not in removed
+            for byte in bytes_
+        }
+        lost = {
+            (side, byte) for number in removed for side, bytes_ in [frames[number]] for byte in bytes_
+        } - kept
+        rest, report = tmp_path / f"{link}.pcap", tmp_path / f"{link}.html"
+        tool("editcap", "-F", "pcap", str(file), str(rest), *map(str, removed))
+        done = audit("--strict", "--runs", 5, "--report", report, rest, check=False)
+        assert done.returncode == 1 and f"cannot judge {rest}" in done.stderr.decode()
+        (view,) = paths_of(rest, "--runs", 5)
+        assert view["missing_bytes"] == len(lost) > 0
+        assert view["conclusion"] in ("read", "cannot_judge"), view["verdict"]
+        sentence = f"{len(lost):,} bytes are missing in the capture"
+        assert sentence in view["verdict"] and sentence in done.stdout.decode()
+        assert sentence in report.read_text() and 'class="view safe"' not in report.read_text()
+
+
+def test_a_capture_that_begins_late_or_ends_early_is_not_judged(tmp_path):
+    noise = random.Random(8).randbytes(9000)
+    whole = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" + b"\x17\x03\x03\x23\x28" + noise
+    file = capture(tmp_path, whole, whole=True)
+    records = file.read_bytes()[24:]
+    lengths, at = [], 0
+    while at < len(records):
+        lengths.append(16 + int.from_bytes(records[at + 8 : at + 12], "little"))
+        at += lengths[-1]
+    missing = {}
+    for name, kept in {
+        "all": slice(None),
+        "no SYN": slice(1, None),
+        "no end": slice(None, -2),
+        "half an end": slice(None, -1),
+    }.items():
+        starts = [sum(lengths[:number]) for number in range(len(lengths))]
+        chosen = list(zip(starts, lengths, strict=True))[kept]
+        file.write_bytes(file.read_bytes()[:24] + b"".join(records[at : at + n] for at, n in chosen))
+        missing[name] = paths_of(file)[0]["missing_evidence"]
+    opening, end = (
+        "1 TCP connection began before the capture, or its opening is missing",
+        "1 TCP connection did not end in the capture",
+    )
+    assert missing == {"all": [], "no SYN": [opening], "no end": [end], "half an end": [end]}
+
+
 def test_random_bytes_without_a_handshake_are_not_called_unreadable(tmp_path):
     """They may be compressed text."""
     compressed = zlib.compress(PROSE, 9)
-    (view,) = paths_of(capture(tmp_path, compressed, at=500))
+    (view,) = paths_of(capture(tmp_path, compressed))
     assert (view["mode"], view["conclusion"]) == ("unknown", "cannot_judge")
     assert "only compressed" in view["verdict"]
 
@@ -280,7 +361,7 @@ def test_attacks_the_longest_runs_first_and_reports_skipped_ones(tmp_path):
 
 
 def test_page_and_table_show_all_paths_and_escape_their_names(tmp_path):
-    clear = capture(tmp_path, PROSE, name="<b>clear.pcap")
+    clear = capture(tmp_path, PROSE, name="<b>clear.pcap", whole=True)
     hidden = capture(tmp_path, random.Random(5).randbytes(9000), name="hidden.pcap", port=40001)
     report = tmp_path / "audit.html"
     out = audit(clear, hidden, "--report", report).stdout.decode()

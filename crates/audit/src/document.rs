@@ -60,6 +60,8 @@ pub struct PathView {
     /// Their share.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub not_captured_fraction: f64,
+    /// Payload bytes of packets that the capture lacks altogether, as far as TCP sequence numbers reveal them.
+    pub missing_bytes: u64,
     /// The result in words.
     pub verdict: String,
     /// The outcome of the attacks; null if there were none.

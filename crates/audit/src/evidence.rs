@@ -1,4 +1,4 @@
-//! What a capture lacks for a verdict: payload that was not captured, or not attacked.
+//! What a capture lacks for a verdict: packets or payload that were not captured, or not attacked.
 //!
 //! "Nothing was recovered" is a result only if everything that crossed was captured and attacked. What is missing is
 //! listed in words beside each verdict.
@@ -7,7 +7,7 @@ use plait_config::{grouped, pluralize};
 use plait_trace::Direction;
 
 use crate::document::{Attack, Conclusion, ConnectionView, PathView};
-use crate::headers::Completeness;
+use crate::headers::{Completeness, Gaps};
 use crate::mode::Mode;
 use crate::xor64::MIN_RUN;
 
@@ -15,6 +15,7 @@ use crate::xor64::MIN_RUN;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CaptureEvidence {
     pub(crate) completeness: Completeness,
+    pub(crate) gaps: Gaps,
     /// Payload bytes whose place in a stream is unknown.
     pub(crate) unmapped_bytes: u64,
     /// Whether the memory limit was reached.
@@ -40,6 +41,7 @@ pub(crate) fn missing(view: &PathView, capture: &CaptureEvidence) -> Vec<String>
     let mut missing = missing_in_capture(view, capture);
     let is_complete = missing.is_empty();
     missing.extend(missing_in_attack(view, is_complete));
+    missing.extend(missing_ends(&capture.gaps));
     if missing.is_empty() && view.mode.is_none() && capture.completeness.wire_bytes > 0 {
         missing.push("payload crossed the path, but none of it has a known place in a stream".into());
     }
@@ -58,7 +60,7 @@ pub(crate) fn conclude(view: &PathView) -> Conclusion {
 
 fn missing_in_capture(view: &PathView, capture: &CaptureEvidence) -> Vec<String> {
     let mut missing = Vec::new();
-    let Completeness { unreadable_packets, damaged, .. } = capture.completeness;
+    let Completeness { unreadable_packets, untracked_packets, damaged, .. } = capture.completeness;
     if capture.not_captured_bytes() > 0 {
         missing.push(format!("{} of the payload was not captured", percent(capture.not_captured_fraction())));
     }
@@ -68,6 +70,17 @@ fn missing_in_capture(view: &PathView, capture: &CaptureEvidence) -> Vec<String>
     }
     if damaged {
         missing.push("the capture is damaged, and what follows the damage was not read".into());
+    }
+    if capture.gaps.missing_bytes > 0 {
+        let bytes = grouped(capture.gaps.missing_bytes);
+        missing
+            .push(format!("{bytes} bytes are missing in the capture, by gaps in the TCP sequence numbers"));
+    }
+    if untracked_packets > 0 {
+        let packets = pluralize(untracked_packets, "packet");
+        missing.push(format!(
+            "{packets} could not be checked for gaps before them: too many connections or gaps"
+        ));
     }
     if capture.unmapped_bytes > 0 {
         let bytes = grouped(capture.unmapped_bytes);
@@ -82,6 +95,17 @@ fn missing_in_capture(view: &PathView, capture: &CaptureEvidence) -> Vec<String>
         missing.push(format!("{connections} ended early here, because too many were open at once"));
     }
     missing
+}
+
+/// Connections of which the capture lacks the beginning, the end or the keys: what else crossed then is unknown.
+fn missing_ends(gaps: &Gaps) -> impl Iterator<Item = String> {
+    let ends = [
+        (gaps.unopened, "began before the capture, or its opening is missing"),
+        (gaps.unclosed, "did not end in the capture"),
+        (gaps.without_keys, "exchanged MPTCP keys of which the capture lacks one"),
+    ];
+    let ends = ends.into_iter().filter(|(count, _)| *count > 0);
+    ends.map(|(count, what)| format!("{} {what}", pluralize(count, "TCP connection")))
 }
 
 /// Reasons that follow from an incomplete capture are left out.

@@ -12,6 +12,8 @@ use plait_wire::mptcp::{CapableKeys, Key, MptcpOption};
 use plait_wire::tcp::{Flags, TcpOption};
 use plait_wire::{Segment, Skip};
 
+use crate::sequence::{self, SequenceSpace};
+
 /// The option's experiment identifier, "PLAI", and its version (docs/internals/protocol.md, Negotiation).
 const EX_ID: u32 = 0x504c_4149;
 const VERSION: u8 = 1;
@@ -19,10 +21,16 @@ const VERSION: u8 = 1;
 /// How many TCP connections of a capture are remembered; the handshakes of further ones are unknown.
 const MAX_FLOWS: usize = 100_000;
 
+/// How many contiguous runs of sequence numbers are remembered of all connections: 16 MiB. Beyond that, those of a connection
+/// with gaps are not kept apart.
+const MAX_RUNS: usize = 1 << 20;
+
 /// The headers of one capture, by TCP connection.
 #[derive(Default)]
 pub(crate) struct Headers {
     flows: HashMap<(SocketAddr, SocketAddr), Flow>,
+    /// The runs that the flows remember.
+    runs: usize,
     pub(crate) completeness: Completeness,
 }
 
@@ -34,8 +42,24 @@ pub(crate) struct Completeness {
     pub(crate) captured_bytes: u64,
     /// Packets whose TCP header was not captured or is invalid, and IP fragments after the first.
     pub(crate) unreadable_packets: usize,
+    /// Packets that were not checked for gaps before them.
+    pub(crate) untracked_packets: usize,
     /// Whether a damaged record ends the capture early.
     pub(crate) damaged: bool,
+}
+
+/// What a capture lacks of TCP connections, by their sequence numbers and handshakes. Connections of which only a SYN was
+/// captured count as attempts, of which nothing is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gaps {
+    /// Payload bytes that no captured packet carries.
+    pub(crate) missing_bytes: u64,
+    /// Connections of which no SYN or no SYN-ACK was captured.
+    pub(crate) unopened: usize,
+    /// Connections of which neither both FINs nor a RST were captured.
+    pub(crate) unclosed: usize,
+    /// MPTCP connections that carried payload and whose handshake was captured without both of their keys.
+    pub(crate) without_keys: usize,
 }
 
 /// A TCP connection; the side with the lower address comes first.
@@ -49,6 +73,7 @@ struct Side {
     syn: Option<Syn>,
     key: Option<Key>,
     traffic: Traffic,
+    sequence: SequenceSpace,
 }
 
 /// A SYN or a SYN-ACK.
@@ -138,6 +163,28 @@ impl Headers {
         Some(&self.side(from, to)?.traffic)
     }
 
+    /// What this capture lacks. A side whose packets are only in another of all the captures sends on another path: that is no
+    /// gap.
+    pub(crate) fn gaps(&self, all: &[Self]) -> Gaps {
+        let mut gaps = Gaps::default();
+        for (ends, flow) in self.flows.iter().filter(|(_, flow)| flow.was_answered()) {
+            let is_elsewhere = |side: usize| {
+                let captured = |headers: &Self| {
+                    headers.flows.get(ends).is_some_and(|flow| flow.sides[side].sequence.was_captured())
+                };
+                !flow.sides[side].sequence.was_captured() && all.iter().any(captured)
+            };
+            let here = [0, 1].into_iter().filter(|side| !is_elsewhere(*side));
+            let here: Vec<&Side> = here.map(|side| &flow.sides[side]).collect();
+            gaps.missing_bytes += here.iter().map(|side| side.sequence.missing()).sum::<u64>();
+            gaps.unopened += usize::from(!here.iter().all(|side| side.sequence.has_start()));
+            let was_reset = flow.sides.iter().any(|side| side.sequence.was_reset());
+            gaps.unclosed += usize::from(!was_reset && !here.iter().all(|side| side.sequence.has_end()));
+            gaps.without_keys += usize::from(flow.lacks_keys());
+        }
+        gaps
+    }
+
     fn side(&self, of: SocketAddr, peer: SocketAddr) -> Option<&Side> {
         let (key, side) = flow_key(of, peer);
         Some(&self.flows.get(&key)?.sides[side])
@@ -151,13 +198,22 @@ impl Headers {
         let flow = match self.flows.entry(key) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) if known < MAX_FLOWS => entry.insert(Flow::default()),
-            Entry::Vacant(_) => return,
+            Entry::Vacant(_) => {
+                self.completeness.untracked_packets += 1;
+                return;
+            }
         };
         let flags = segment.tcp.flags();
         if flags.contains(Flags::SYN) || flow.sides.iter().any(|side| side.key.is_none()) {
             flow.options(side, segment, flags);
         }
         flow.sides[side].traffic.count(segment.payload_len, time);
+        let max_runs = if self.runs < MAX_RUNS { sequence::MAX_RUNS } else { 1 };
+        let before = flow.runs();
+        if flow.sequence(side, segment, max_runs).is_err() {
+            self.completeness.untracked_packets += 1;
+        }
+        self.runs = self.runs + flow.runs() - before;
     }
 }
 
@@ -167,6 +223,39 @@ fn flow_key(of: SocketAddr, peer: SocketAddr) -> ((SocketAddr, SocketAddr), usiz
 }
 
 impl Flow {
+    /// Records the sequence and acknowledgement numbers of a segment.
+    fn sequence(
+        &mut self,
+        side: usize,
+        segment: &Segment<'_>,
+        max_runs: usize,
+    ) -> Result<(), sequence::Untracked> {
+        let flags = segment.tcp.flags();
+        if flags.contains(Flags::ACK) && !flags.contains(Flags::RST) {
+            self.sides[1 - side].sequence.acknowledged(segment.tcp.ack());
+        }
+        self.sides[side].sequence.sent(segment.tcp.seq(), flags, segment.payload_len, max_runs)
+    }
+
+    fn runs(&self) -> usize {
+        self.sides.iter().map(|side| side.sequence.runs()).sum()
+    }
+
+    /// Whether more than attempts to open it was captured.
+    fn was_answered(&self) -> bool {
+        self.carried() || self.sides.iter().any(|side| side.sequence.was_acknowledged())
+    }
+
+    fn carried(&self) -> bool {
+        self.sides.iter().any(|side| side.traffic.packets > 0)
+    }
+
+    /// Whether it carried payload, and the capture contains the options of both SYNs but not both keys.
+    fn lacks_keys(&self) -> bool {
+        let capable = |side: &Side| side.syn.is_some_and(|syn| syn.capable);
+        self.carried() && self.sides.iter().all(capable) && self.sides.iter().any(|side| side.key.is_none())
+    }
+
     fn options(&mut self, side: usize, segment: &Segment<'_>, flags: Flags) {
         let mut syn = Syn { cut: segment.tcp.has_truncated_options(), ..Syn::default() };
         for option in segment.tcp.options().flatten() {

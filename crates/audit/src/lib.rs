@@ -14,8 +14,8 @@
 //!
 //! **Contract.** No capture makes this panic or hang. At most [`Options::payload_limit`] bytes of payload are held, and
 //! at most [`Options::runs`] runs per path are attacked, the longest first; the result states what was skipped. Where the
-//! captures lack part of the payload, or part was not attacked, the [`Conclusion`] is at best that it cannot be judged. Every
-//! recovered byte comes with a confidence; for random bytes the probability of a false claim is at most 2^-64 per run.
+//! captures lack part of the payload, or part was not attacked, the [`Conclusion`] is at best that it cannot be judged; sequence
+//! numbers reveal packets that a capture lacks altogether. Every recovered byte comes with a confidence; for random bytes the probability of a false claim is at most 2^-64 per run.
 //! No result contains a key, and only a page's excerpts contain recovered content.
 
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@ mod page;
 mod plan;
 mod progress;
 mod recovery;
+mod sequence;
 mod target;
 mod verdict;
 mod views;

@@ -126,6 +126,9 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
         let (missing, wire) = (grouped(view.not_captured_bytes), grouped(view.wire_bytes));
         fact("not captured", format!("{missing} of {wire} bytes on the wire"))?;
     }
+    if view.missing_bytes > 0 {
+        fact("missing packets", format!("with {} bytes", grouped(view.missing_bytes)))?;
+    }
     fact(
         "contiguous runs",
         format!("{}, longest {}", grouped(view.exposure.runs as u64), grouped(view.exposure.longest_run)),

@@ -45,7 +45,7 @@ pub(crate) fn build(
             summaries[path].add(&connection, results);
         }
     }
-    let evidence = headers.iter().map(|headers| capture_evidence(headers, targets));
+    let evidence = headers.iter().map(|capture| capture_evidence(capture, headers, targets));
     let summaries = names.iter().zip(summaries).zip(evidence);
     summaries
         .map(|((name, summary), evidence)| {
@@ -55,8 +55,8 @@ pub(crate) fn build(
         .collect()
 }
 
-/// What a path's capture contains, and how much of it has a place in a stream.
-fn capture_evidence(headers: &Headers, targets: &[Target<'_>]) -> CaptureEvidence {
+/// What a path's capture, one of `all`, contains, and how much of it has a place in a stream.
+fn capture_evidence(headers: &Headers, all: &[Headers], targets: &[Target<'_>]) -> CaptureEvidence {
     let (mut known, mut unmapped_bytes) = (HashSet::new(), 0);
     for subflow in targets.iter().flat_map(|target| &target.connection.subflows) {
         known.insert((subflow.client, subflow.server));
@@ -68,7 +68,8 @@ fn capture_evidence(headers: &Headers, targets: &[Target<'_>]) -> CaptureEvidenc
         }
     }
     unmapped_bytes += headers.bytes_of_others(&known);
-    CaptureEvidence { completeness: headers.completeness, unmapped_bytes, exceeds_memory: false }
+    let gaps = headers.gaps(all);
+    CaptureEvidence { completeness: headers.completeness, gaps, unmapped_bytes, exceeds_memory: false }
 }
 
 /// The position of the ground truth in a direction's stream, from what was recovered on all paths.
@@ -349,6 +350,7 @@ impl PathSummary {
             wire_bytes: evidence.completeness.wire_bytes,
             not_captured_bytes: evidence.not_captured_bytes(),
             not_captured_fraction: evidence.not_captured_fraction(),
+            missing_bytes: evidence.gaps.missing_bytes,
             verdict: String::new(),
             attack: self.attack,
             connections: self.connections,

@@ -37,8 +37,11 @@ impl CapturedConnection {
 
     /// A capture with the first `snap_len` bytes of each packet.
     fn capture_of(&self, snap_len: u32) -> Vec<u8> {
-        let header = PcapHeader { snap_len, ..PcapHeader::new(LinkType::RawIp) };
-        let mut pcap = PcapWriter::new(Vec::new(), header).expect("a vector takes all");
+        written(self.packets(), snap_len)
+    }
+
+    /// All packets, from the SYN to both FINs.
+    fn packets(&self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let bodies = self
             .option
@@ -67,12 +70,22 @@ impl CapturedConnection {
                 packets.push(packet(side, 1 + offset, Flags::ACK, [TcpOption::Mptcp(dss)], piece));
             }
         }
-        for (number, packet) in packets.iter().enumerate() {
-            pcap.write(Timestamp(1_000_000_000_000 + number as u64 * 1_000_000), packet)
-                .expect("a vector takes all");
+        for side in [0, 1] {
+            packets.push(packet(side, 1 + self.sent[side].len() as u32, Flags::FIN | Flags::ACK, [], &[]));
         }
-        pcap.into_inner()
+        packets
     }
+}
+
+/// A capture of these packets with the first `snap_len` bytes of each.
+fn written(packets: impl IntoIterator<Item = Vec<u8>>, snap_len: u32) -> Vec<u8> {
+    let header = PcapHeader { snap_len, ..PcapHeader::new(LinkType::RawIp) };
+    let mut pcap = PcapWriter::new(Vec::new(), header).expect("a vector takes all");
+    for (number, packet) in packets.into_iter().enumerate() {
+        pcap.write(Timestamp(1_000_000_000_000 + number as u64 * 1_000_000), &packet)
+            .expect("a vector takes all");
+    }
+    pcap.into_inner()
 }
 
 fn capable<'a>(keys: CapableKeys) -> impl Iterator<Item = TcpOption<'a>> {
@@ -110,10 +123,18 @@ fn packet<'a>(
 }
 
 fn audited(capture: &[u8], options: &Options) -> Result<Audit, AuditError> {
-    let mut file = tempfile::NamedTempFile::new().expect("a file in the directory for temporary ones");
-    file.write_all(capture).expect("there is room for it");
-    let source = Source { name: "path".into(), file: file.path().to_owned() };
-    audit(&[source], options, &|_| ())
+    audited_together(&[capture], options)
+}
+
+fn audited_together(captures: &[&[u8]], options: &Options) -> Result<Audit, AuditError> {
+    let stored = captures.iter().map(|capture| {
+        let mut file = tempfile::NamedTempFile::new().expect("a file in the directory for temporary ones");
+        file.write_all(capture).expect("there is room for it");
+        file
+    });
+    let files: Vec<_> = stored.collect();
+    let sources = files.iter().map(|file| Source { name: "path".into(), file: file.path().to_owned() });
+    audit(&sources.collect::<Vec<_>>(), options, &|_| ())
 }
 
 /// Deterministic pseudorandom bytes.
@@ -301,6 +322,96 @@ proptest! {
             prop_assert!(cut.conclusion == Conclusion::Read || cut.conclusion == Conclusion::CannotJudge);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Whatever the mode and the content, and whichever packets a capture lacks: as long as it shows that a connection was
+    /// accepted, it never says that nothing is read.
+    #[test]
+    fn missing_packets_never_make_a_verdict_better(
+        chosen in prop_oneof![Just(0u8), Just(1), Just(2), Just(4), Just(8), Just(0x10)],
+        text: bool,
+        lengths in (0..1500usize, 1..4000usize),
+        kept in proptest::collection::vec(proptest::bool::weighted(0.8), 16),
+    ) {
+        let text_of = |length: usize| b"The quick brown fox jumps over the lazy dog. ".repeat(90)[..length].to_vec();
+        let content = match text {
+            true => [text_of(lengths.0), text_of(lengths.1)],
+            false => [random(3, lengths.0), random(4, lengths.1)],
+        };
+        let connection = protected_connection(0x3f, chosen, &content);
+        let packets = connection.packets();
+        let options = Options::default();
+        let whole = path_of(&connection, 262_144, &options).expect("a path");
+        let is_complete = packets.iter().zip(&kept).all(|(_, kept)| *kept);
+        let only_asked = !kept[1..packets.len()].contains(&true);
+        let rest = packets.into_iter().zip(&kept).filter(|(_, kept)| **kept).map(|(packet, _)| packet);
+        let cut = match audited(&written(rest, 262_144), &options) {
+            Ok(mut audit) => audit.paths.pop().expect("a path"),
+            Err(error) => {
+                prop_assert!(matches!(error, AuditError::NoTcp { .. }), "{}", error);
+                return Ok(());
+            }
+        };
+        if is_complete {
+            prop_assert_eq!((cut.conclusion, cut.verdict), (whole.conclusion, whole.verdict));
+        } else if only_asked {
+            prop_assert_eq!(cut.conclusion, Conclusion::NothingCrossed);
+        } else {
+            let expected = [Conclusion::CannotJudge, Conclusion::Read];
+            prop_assert!(expected.contains(&cut.conclusion), "{}", cut.verdict);
+            prop_assert!(!cut.missing_evidence.is_empty());
+            prop_assert!(cut.verdict.contains("annot judge"), "{}", cut.verdict);
+        }
+    }
+}
+
+/// A side whose packets take another path, of which there is a capture, is missing in none.
+#[test]
+fn directions_on_different_paths_are_no_gaps() {
+    let text = |length: usize| b"The quick brown fox jumps over the lazy dog. ".repeat(90)[..length].to_vec();
+    let connection = protected_connection(0x3f, 0, &[text(1500), text(3000)]);
+    let of_side = |side: usize| {
+        let mut packets = connection.packets();
+        // The source address of an IPv4 header.
+        packets.retain(|packet| packet[12..16] == ADDRESSES[side].octets());
+        written(packets, 262_144)
+    };
+    let (client, server) = (of_side(0), of_side(1));
+    let both = audited_together(&[&client, &server], &Options::default()).expect("two captures");
+    for path in &both.paths {
+        assert_eq!((path.missing_bytes, path.missing_evidence.len()), (0, 0), "{}", path.verdict);
+    }
+    let alone = audited(&server, &Options::default()).expect("a capture").paths.pop().expect("a path");
+    assert!(alone.verdict.contains("its opening is missing"), "{}", alone.verdict);
+}
+
+#[test]
+fn counts_the_bytes_of_missing_packets() {
+    let sealed = protected_connection(0x3f, 0x10, &[random(1, 3000), random(2, 5000)]);
+    assert_eq!(path_of(&sealed, 262_144, &Options::default()).expect("a path").missing_bytes, 0);
+    // The handshake has 3 packets; the data follows in packets of 1000 bytes.
+    let without = |missing: &[usize]| {
+        let packets = sealed.packets().into_iter().enumerate();
+        let packets = packets.filter(|(number, _)| !missing.contains(number)).map(|(_, packet)| packet);
+        audited(&written(packets, 262_144), &Options::default())
+            .expect("a capture")
+            .paths
+            .pop()
+            .expect("a path")
+    };
+    let view = without(&[4, 9, 10]);
+    assert_eq!((view.conclusion, view.missing_bytes), (Conclusion::CannotJudge, 3000));
+    assert!(
+        view.verdict.starts_with("Cannot judge: 3,000 bytes are missing in the capture"),
+        "{}",
+        view.verdict
+    );
+    let without_end = without(&[11, 12]);
+    assert_eq!((without_end.conclusion, without_end.missing_bytes), (Conclusion::CannotJudge, 0));
+    assert!(without_end.verdict.contains("did not end in the capture"), "{}", without_end.verdict);
 }
 
 proptest! {
