@@ -325,6 +325,17 @@ def test_measures_eavesdropping_and_the_path_of_the_first_flight(lab, tmp_path):
         assert 300e3 * 8 / 50e6 < means[f"completion_s[role={role}]"] < 2
 
 
+def test_what_truncated_captures_reveal_is_not_judged(lab, tmp_path):
+    truncated = READ.replace('on = ["client"]', 'on = ["client"]\nsnaplen = 160')
+    done = lab(truncated, tmp_path, "-n", "1", "-p", "role=trusted")
+    assert done.returncode == 1
+    found = results(tmp_path)
+    assert found["metrics"]["readable[role=trusted]"]["n"] == 0
+    (reason,) = found["variants"][0]["repetitions"][0]["invalid_because"]
+    assert reason.startswith("readable could not be measured: cannot judge: 9")
+    assert "of what crossed only was not captured" in reason and "snaplen" in reason
+
+
 def test_late_runs_are_discarded(lab, tmp_path):
     done = lab(READ.replace('"1s"', '"0.001ms"'), tmp_path, "-n", "1", "-p", "role=trusted")
     assert done.returncode == 1

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use plait_config::Role;
-use plait_trace::{DurationStats, readable};
+use plait_trace::{DurationStats, Payload, SHINGLE_LEN, readable};
 use plait_wire::capture::Timestamp;
 use serde_json::Value;
 
@@ -103,7 +103,7 @@ pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Op
                 || chosen.advances().last() > last_event.as_ref();
             Some(bool_to_f64(arrived && observations.steps.iter().all(|step| step.error.is_none())))
         }
-        Measure::FirstFlightTrusted(of) => Some(bool_to_f64(first_flight_trusted(observations, of)?)),
+        Measure::FirstFlightTrusted(of) => first_flight_trusted(observations, of)?.map(bool_to_f64),
         Measure::Exposure(of) => {
             let (found, connection, direction) = observations.choose_by_link(of)?;
             let stream = connection.stream(direction);
@@ -114,11 +114,11 @@ pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Op
             let path = observations.directory.join(document);
             let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             let (found, connection, direction) = observations.choose_by_link(of)?;
-            let read = |path: &String| {
-                let payload = connection.stream(direction).payload(found.path(path)?);
-                Some(readable(&text, payload).fraction())
+            let Some((name, id)) = of.paths.first().and_then(|path| Some((path, found.path(path)?))) else {
+                return Ok(None);
             };
-            of.paths.first().and_then(read)
+            let stream = connection.stream(direction);
+            Some(readable_fraction(&text, stream.payload(id), stream.exposure(id).bytes, name)?)
         }
         Measure::Seconds { step } => Some(step_result(step, observations)?.duration_s),
         Measure::Json { step, pointer, element, field } => {
@@ -271,11 +271,32 @@ fn first_after(times: impl Iterator<Item = Timestamp>, event: Timestamp) -> Opti
     times.filter_map(|time| time.since(event)).min().map(|time| time.as_secs_f64())
 }
 
-/// Whether no untrusted path carried payload before the client's first flight was acknowledged.
-fn first_flight_trusted(observations: &Observations, of: &Selection) -> Result<bool, String> {
+/// Whether no untrusted path carried payload before the client's first flight was acknowledged; `None` if none carried any.
+fn first_flight_trusted(observations: &Observations, of: &Selection) -> Result<Option<bool>, String> {
     let (found, connection, _) = observations.choose_by_link(of)?;
-    let mut untrusted = found.paths().filter(|(_, path)| path.role == Role::Untrusted);
-    Ok(untrusted.all(|(path, _)| connection.first_flight_precedes(path)))
+    let untrusted = found.paths().filter(|(_, path)| path.role == Role::Untrusted);
+    let mut carrying = untrusted.filter(|(path, _)| connection.first_payload(*path).is_some()).peekable();
+    let carried = carrying.peek().is_some();
+    Ok(carried.then(|| carrying.all(|(path, _)| connection.first_flight_precedes(path))))
+}
+
+/// The share of a document that is readable in the payload of a path, which `crossed` bytes of the stream crossed.
+///
+/// # Errors
+/// The document has no shingle to look for, or the rest of it may be in what was not captured.
+fn readable_fraction(text: &[u8], payload: &Payload, crossed: u64, path: &str) -> Result<f64, String> {
+    let found = readable(text, payload);
+    if found.distinct == 0 {
+        return Err(format!("expected a document of at least {SHINGLE_LEN} bytes, got {}", text.len()));
+    }
+    let captured = payload.present().total();
+    if captured < crossed && found.found < found.distinct {
+        let missing = 100.0 * (crossed - captured) as f64 / crossed as f64;
+        return Err(format!(
+            "cannot judge: {missing:.1} % of what crossed {path} was not captured; set `snaplen = 65535` in [capture]"
+        ));
+    }
+    Ok(found.fraction())
 }
 
 /// The number at a JSON pointer of a text; the median if the text contains several JSON documents.
