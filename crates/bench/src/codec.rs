@@ -15,6 +15,7 @@
 //! - The transforms take turns: in each *round* each runs for a short while, so that a disturbance of the machine
 //!   affects all of them. Speeds are medians over the rounds. Ratios are medians of the ratios within a round.
 
+mod bytewise_aes;
 mod ciphers;
 mod measure;
 mod modes;
@@ -29,10 +30,13 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Measure only this transform, and the one that ratios refer to; may be given several times
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
 }
 
 /// Measures all transforms; the result is a table or JSON.
 pub(crate) fn run(args: &Args) -> anyhow::Result<String> {
-    let results = measure::all()?;
+    let results = measure::all(&args.only)?;
     if args.json { report::json(&results) } else { Ok(report::text(&results)) }
 }

@@ -6,6 +6,7 @@ use aes::cipher::{
 };
 use ring::aead::{Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 
+use super::bytewise_aes::{BLOCK, BytewiseAes};
 use super::transform::{Buffers, Direction, Transform, Wire};
 
 const ECB: Wire = Wire { bytes: |size| size, one_path_of_two: "which blocks are equal" };
@@ -39,6 +40,21 @@ where
         }),
         Transform::new(cbc, Direction::Decode, CBC, move |buf| {
             cbc_decrypt.decrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
+        }),
+    ]
+}
+
+/// AES without tables or instructions, in ECB.
+pub(super) fn bytewise(bits: usize) -> [Transform; 2] {
+    let name = format!("aes-{bits}-bytewise-ecb");
+    let cipher = || BytewiseAes::new(&[7; 32][..bits / 8]);
+    let (encryptor, decryptor) = (cipher(), cipher());
+    [
+        Transform::new(name.clone(), Direction::Encode, ECB, move |buf| {
+            buf.as_chunks_mut::<BLOCK>().0.iter_mut().for_each(|block| encryptor.encrypt(block));
+        }),
+        Transform::new(name, Direction::Decode, ECB, move |buf| {
+            buf.as_chunks_mut::<BLOCK>().0.iter_mut().for_each(|block| decryptor.decrypt(block));
         }),
     ]
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use indicatif::ProgressBar;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
@@ -34,15 +35,19 @@ pub(super) struct Measurement {
     pub(super) ratio: f64,
 }
 
-/// Measures every transform at every size.
+/// Measures every transform at every size, or those with these names and [`REFERENCE`].
 ///
 /// Pins this thread to the processor it runs on.
-pub(super) fn all() -> anyhow::Result<Vec<Measurement>> {
+pub(super) fn all(only: &[String]) -> anyhow::Result<Vec<Measurement>> {
+    if let Some(name) = only.iter().find(|name| !transforms::all().iter().any(|one| one.name == **name)) {
+        bail!("expected the name of a transform, as the results list them, got {name:?}");
+    }
+    let chosen = |name: &str| only.is_empty() || name == REFERENCE || only.iter().any(|one| one == name);
     pin_to_current_cpu()?;
     let progress = progress_bar((SIZES.len() * ROUNDS) as u64)?;
     let measured = SIZES.iter().flat_map(|&size| {
         progress.set_message(format!("buffers of {size} bytes"));
-        measure_size(size, &progress)
+        measure_size(size, &chosen, &progress)
     });
     let measured = measured.collect();
     progress.finish_and_clear();
@@ -55,8 +60,9 @@ fn pin_to_current_cpu() -> rustix::io::Result<()> {
     sched_setaffinity(None, &current)
 }
 
-fn measure_size(size: usize, progress: &ProgressBar) -> Vec<Measurement> {
+fn measure_size(size: usize, chosen: &impl Fn(&str) -> bool, progress: &ProgressBar) -> Vec<Measurement> {
     let mut transforms = transforms::all();
+    transforms.retain(|transform| chosen(&transform.name));
     let mut buffers = Buffers::new(size, (MEMORY / size).max(1));
     let mut speeds = vec![Vec::with_capacity(ROUNDS); transforms.len()];
     for _ in 0..ROUNDS {

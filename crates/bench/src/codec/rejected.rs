@@ -1,6 +1,13 @@
-//! The designs that the papers considered and rejected.
+//! The designs that the papers considered and rejected, and others for path dispersion.
+
+use aes::Aes128;
+use aes::cipher::{
+    Block, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InOutBuf, InnerIvInit, Key, KeyInit,
+};
 
 use crate::rejected::block_chaining::{BLOCK, Chain};
+use crate::rejected::encrypt_and_shuffle::{shuffle, unshuffle};
+use crate::rejected::package_transform::{self, PackageTransform};
 use crate::rejected::packet_pairs::{self, Code};
 use crate::rejected::sharing::{combine_shamir, combine_xor, split_shamir, split_xor};
 use plait_proto::codec::stream::StreamCipher;
@@ -20,6 +27,9 @@ pub(super) fn all() -> Vec<Transform> {
     transforms.extend(pairs("packet-pairs-half", Code::Half, "every second packet, or the XOR of every two"));
     transforms.extend(pairs("packet-pairs-both", Code::Both, "one of every two packets, given the other"));
     transforms.extend(chaining());
+    transforms.extend(ofb());
+    transforms.extend(encrypt_and_shuffle());
+    transforms.extend(packages());
     transforms
 }
 
@@ -30,20 +40,19 @@ fn combine_first_two(shares: &[Vec<u8>], secret: &mut [u8]) {
     combine_shamir([(1, &shares[0]), (2, &shares[1])], secret);
 }
 
-/// Splitting a buffer into shares, and combining shares made off the clock. Drawing random bytes counts: they come from
-/// the fastest keystream of this processor.
+/// A source of random bytes: the fastest keystream of this processor.
+fn random() -> impl FnMut(&mut [u8]) {
+    let cipher = if StreamCipher::aes_is_fast() { StreamCipher::Aes256Ctr } else { StreamCipher::ChaCha20 };
+    let mut keystream = keystream(cipher);
+    move |bytes| {
+        bytes.fill(0);
+        keystream.apply(bytes);
+    }
+}
+
+/// Splitting a buffer into shares, and combining shares made off the clock. Drawing random bytes counts.
 fn sharing(name: &str, wire: Wire, split: Split, combine: Combine) -> [Transform; 2] {
     let share_count = (wire.bytes)(1);
-    let random = || {
-        let cipher =
-            if StreamCipher::aes_is_fast() { StreamCipher::Aes256Ctr } else { StreamCipher::ChaCha20 };
-        let mut keystream = keystream(cipher);
-        move |bytes: &mut [u8]| {
-            bytes.fill(0);
-            keystream.apply(bytes);
-        }
-    };
-
     let (mut shares, mut random_of_encode) = (vec![Vec::new(); share_count], random());
     let encode = Transform::new(name, Direction::Encode, wire, move |buf| {
         split(buf, &mut shares, &mut random_of_encode);
@@ -93,4 +102,76 @@ fn chaining() -> [Transform; 2] {
             decoder.decode(buf.as_chunks_mut().0);
         }),
     ]
+}
+
+/// Output feedback (NIST SP 800-38A, section 6.4) with AES-128: the key stream is the cipher of its own last block. Whole blocks
+/// only: all measured sizes are multiples of a block.
+fn ofb() -> [Transform; 2] {
+    const WIRE: Wire = Wire { bytes: |size| size, one_path_of_two: "nothing" };
+    [Direction::Encode, Direction::Decode].map(|direction| {
+        let cipher = Aes128::new(&key());
+        let mut feedback = Block::<Aes128>::default();
+        Transform::new("aes-128-ofb", direction, WIRE, move |buf| {
+            for block in buf.chunks_mut(feedback.len()) {
+                cipher.encrypt_block(&mut feedback);
+                block.iter_mut().zip(&feedback).for_each(|(byte, mask)| *byte ^= mask);
+            }
+        })
+    })
+}
+
+fn encrypt_and_shuffle() -> [Transform; 2] {
+    const NAME: &str = "encrypt-and-shuffle";
+    const WIRE: Wire =
+        Wire { bytes: |size| size, one_path_of_two: "nothing; with the key, half of every cipher block" };
+    let iv = Block::<Aes128>::default();
+    let mut encryptor = cbc::Encryptor::inner_iv_init(Aes128::new(&key()), &iv);
+    let mut decryptor = cbc::Decryptor::inner_iv_init(Aes128::new(&key()), &iv);
+    let (mut shuffled, mut ordered) = (Vec::new(), Vec::new());
+    [
+        Transform::new(NAME, Direction::Encode, WIRE, move |buf| {
+            encryptor.encrypt_blocks_inout(InOutBuf::from(&mut *buf).into_chunks().0);
+            shuffle(buf, &mut shuffled);
+        }),
+        Transform::new(NAME, Direction::Decode, WIRE, move |buf| {
+            unshuffle(buf, &mut ordered);
+            decryptor.decrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
+        }),
+    ]
+}
+
+/// A package per buffer. Drawing its key counts.
+fn packages() -> [Transform; 2] {
+    const NAME: &str = "aont";
+    const WIRE: Wire = Wire {
+        bytes: |size| size + package_transform::BLOCK,
+        one_path_of_two: "nothing, if the other carries a block of each package",
+    };
+    let package_key = || {
+        let mut random = random();
+        move || {
+            let mut key = [0; package_transform::BLOCK];
+            random(&mut key);
+            key
+        }
+    };
+    let (mut transform, mut next_key) = (PackageTransform::new(), package_key());
+    let encode = Transform::new(NAME, Direction::Encode, WIRE, move |buf| {
+        std::hint::black_box(transform.encode(next_key(), buf));
+    });
+
+    let (mut transform, mut next_key) = (PackageTransform::new(), package_key());
+    let encode_all = move |last: &mut Vec<_>, buffers: &mut Buffers| {
+        last.clear();
+        last.extend(buffers.each().map(|buf| transform.encode(next_key(), buf)));
+    };
+    let mut transform = PackageTransform::new();
+    let decode = Transform::prepared(NAME, Direction::Decode, WIRE, encode_all, move |last, buffers| {
+        buffers.each().zip(last).for_each(|(buf, last)| transform.decode(*last, buf));
+    });
+    [encode, decode]
+}
+
+fn key() -> Key<Aes128> {
+    Key::<Aes128>::from([7; 16])
 }

@@ -68,8 +68,8 @@ fn write_text(out: &mut String, results: &[Measurement]) -> std::fmt::Result {
         out,
         "\nexpansion: bytes on all paths per byte of plaintext, in buffers of {EXPANSION_SIZE} bytes.\n\
          reveals: to an eavesdropper who captures all of one path and does not have the keys. sealed, GCM and Poly1305\n\
-         also detect changes. DES and TDEA are the papers' comparison; sharing, pairs and chaining are designs that they\n\
-         rejected. Do not use either."
+         also detect changes. DES and TDEA are the papers' comparison; sharing, pairs, chaining, OFB, shuffling and AONT are\n\
+         other designs for path dispersion, most of which they rejected. Do not use any of these."
     )
 }
 

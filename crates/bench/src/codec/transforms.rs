@@ -3,12 +3,12 @@
 use plait_proto::codec::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
 use ring::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 
-use super::ciphers::{aead, block_modes};
+use super::ciphers::{aead, block_modes, bytewise};
 use super::transform::{Buffers, Direction, Transform, Wire};
 use super::{modes, rejected};
 
 /// All transforms: the implementations of `xor64`, the modes that encrypt, the ciphers in the order of the papers'
-/// comparison (DES, TDEA, AES), bare AEADs, the rejected designs, and memcpy.
+/// comparison (DES, TDEA, AES), bare AEADs, the rejected and other designs, and memcpy.
 pub(super) fn all() -> Vec<Transform> {
     let mut transforms = Vec::new();
     for implementation in Implementation::ALL {
@@ -31,6 +31,7 @@ pub(super) fn all() -> Vec<Transform> {
     transforms.extend(block_modes::<aes::Aes128>("aes-128"));
     transforms.extend(block_modes::<aes::Aes192>("aes-192"));
     transforms.extend(block_modes::<aes::Aes256>("aes-256"));
+    transforms.extend([128, 192, 256].into_iter().flat_map(bytewise));
     transforms.extend(aead("aes-128-gcm-ring", &AES_128_GCM));
     transforms.extend(aead("aes-256-gcm-ring", &AES_256_GCM));
     transforms.extend(aead("chacha20-poly1305-ring", &CHACHA20_POLY1305));
@@ -74,7 +75,7 @@ fn memcpy() -> Transform {
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 27] = [
+    const NAMES: [&str; 33] = [
         "straightforward",
         "running",
         "simd",
@@ -92,6 +93,9 @@ mod tests {
         "aes-192-cbc",
         "aes-256-ecb",
         "aes-256-cbc",
+        "aes-128-bytewise-ecb",
+        "aes-192-bytewise-ecb",
+        "aes-256-bytewise-ecb",
         "aes-128-gcm-ring",
         "aes-256-gcm-ring",
         "chacha20-poly1305-ring",
@@ -101,6 +105,9 @@ mod tests {
         "packet-pairs-half",
         "packet-pairs-both",
         "block-chaining",
+        "aes-128-ofb",
+        "encrypt-and-shuffle",
+        "aont",
         "memcpy",
     ];
 
@@ -132,7 +139,8 @@ mod tests {
             let elsewhere = name.starts_with("sealed-") || name.contains("-of-");
             assert_eq!(*buffers.memory() == plain, elsewhere, "{name}");
 
-            if name.ends_with("-ring") {
+            // Decoding prepares what it decodes.
+            if name.ends_with("-ring") || name == "aont" {
                 buffers.memory().clone_from(&plain);
             }
             (decode.prepare)(&mut buffers);
@@ -141,6 +149,23 @@ mod tests {
             }
             (decode.pass)(&mut buffers);
             assert!(*buffers.memory() == plain, "{name}");
+        }
+    }
+
+    /// NIST SP 800-38A, F.4.1, with the key of the measurement instead: the first block of output feedback is the cipher of the
+    /// initialization vector, the second the cipher of the first.
+    #[test]
+    fn output_feedback_encrypts_its_own_output() {
+        use aes::cipher::{BlockCipherEncrypt, KeyInit};
+        let mut ofb = all().into_iter().find(|c| c.name == "aes-128-ofb").expect("a transform");
+        let mut buffers = Buffers::new(64, 1);
+        buffers.each().for_each(|buf| buf.fill(0));
+        (ofb.pass)(&mut buffers);
+        let cipher = aes::Aes128::new(&[7; 16].into());
+        let mut block = aes::Block::default();
+        for output in buffers.each().next().expect("one buffer").chunks(16) {
+            cipher.encrypt_block(&mut block);
+            assert_eq!(output, block.as_slice());
         }
     }
 
@@ -157,5 +182,6 @@ mod tests {
         assert_eq!(bytes("xor-sharing-2-of-2", 1280), 2560);
         assert_eq!(bytes("shamir-2-of-3", 1280), 3840);
         assert_eq!(bytes("packet-pairs-both", 1280), 1280);
+        assert_eq!(bytes("aont", 1280), 1296);
     }
 }

@@ -124,17 +124,25 @@ fn rows_of(entry: &str, value: &PrintedValue, item: &Item, found: &[&Found]) -> 
     let paper = printed(value);
     let compared = found.iter().flat_map(|found| {
         found.results.variants.iter().flat_map(move |variant| {
-            let metrics = variant.metrics.values();
-            let of_entry = metrics.filter_map(move |measured| {
+            let of_entry = variant.metrics.iter().filter_map(move |(name, measured)| {
                 let comparison = measured.paper.as_ref()?;
-                (comparison.entry.as_deref() == Some(entry)).then_some((measured, comparison))
+                (comparison.entry.as_deref() == Some(entry)).then_some((name, measured, comparison))
             });
-            of_entry.map(move |(measured, comparison)| (&variant.name, measured, comparison))
+            let of_entry: Vec<_> = of_entry.collect();
+            let is_one = of_entry.len() == 1;
+            of_entry.into_iter().map(move |(name, measured, comparison)| {
+                let metric = (!is_one).then(|| name.replace('_', " "));
+                let of = [metric.as_deref(), Some(&*variant.name).filter(|name| !name.is_empty())];
+                (
+                    of.into_iter().flatten().map(|of| format!(" ({of})")).collect::<String>(),
+                    measured,
+                    comparison,
+                )
+            })
         })
     });
     let rows: Vec<Row> = compared
-        .map(|(variant, measured, comparison)| {
-            let of = if variant.is_empty() { String::new() } else { format!(" ({variant})") };
+        .map(|(of, measured, comparison)| {
             let (state, why) = verdict(comparison);
             Row {
                 label: format!("{label}{of}"),
