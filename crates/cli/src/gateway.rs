@@ -169,11 +169,11 @@ impl ConfigFile {
 /// The roles of interfaces.
 #[derive(clap::Args)]
 pub(crate) struct Paths {
-    /// Interface of the trusted path, on which every connection starts
-    #[arg(long, value_name = "IFACE")]
+    /// The trusted path, on which every connection starts: an interface, or an address of it
+    #[arg(long, value_name = "IFACE|ADDRESS")]
     trusted: Vec<String>,
-    /// Interface of an untrusted path [default: all others]
-    #[arg(long, value_name = "IFACE")]
+    /// An untrusted path, likewise [default: all others]
+    #[arg(long, value_name = "IFACE|ADDRESS")]
     untrusted: Vec<String>,
     #[command(flatten)]
     file: ConfigFile,

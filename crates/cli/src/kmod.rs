@@ -21,11 +21,11 @@ pub(crate) enum Args {
         /// Control group whose programs are protected, such as /sys/fs/cgroup/private
         #[arg(long, value_name = "PATH")]
         cgroup: PathBuf,
-        /// Interface of the trusted path, on which every connection starts
-        #[arg(long, value_name = "IFACE")]
+        /// The trusted path, on which every connection starts: an interface, or an address that it has now
+        #[arg(long, value_name = "IFACE|ADDRESS")]
         trusted: Option<String>,
-        /// Interface of an untrusted path [default: all others]
-        #[arg(long, value_name = "IFACE")]
+        /// An untrusted path, likewise [default: all others]
+        #[arg(long, value_name = "IFACE|ADDRESS")]
         untrusted: Vec<String>,
         /// How connections are protected: xor64 (obfuscation only; compatible with gateways), stream (confidential unless
         /// an attacker listens on the trusted path; requires the module at both ends)

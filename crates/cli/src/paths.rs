@@ -30,9 +30,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let roles = args.paths.config()?.roles;
     let interfaces = interfaces().context("cannot list the interfaces")?;
-    let named = roles.trusted().find(|name| interfaces.iter().all(|interface| interface.name != **name));
+    let named = roles.trusted().find(|name| !interfaces.iter().any(|interface| name.is_of(interface)));
     if let Some(name) = named {
-        anyhow::bail!("expected the name of an interface to trust, got {name}, which does not exist");
+        anyhow::bail!(
+            "expected an interface to trust or one of its addresses, got {name}, which no interface has"
+        );
     }
     let destinations = match args.to {
         Some(address) => vec![address],
@@ -81,7 +83,7 @@ impl Path {
             up: interface.up,
             running: interface.running,
             mtu: interface.mtu,
-            role: roles.of(&interface.name),
+            role: roles.of(interface),
             addresses: interface.addresses.iter().map(|own| format!("{}/{}", own.ip, own.prefix)).collect(),
             sources,
         })

@@ -33,7 +33,7 @@ pub struct Config {
     pub congestion_control: Option<String>,
     /// `scheduler`: the scheduler of connections.
     pub scheduler: Option<Scheduler>,
-    /// `[paths]`: the roles of interfaces.
+    /// `[paths]`: the roles of interfaces, given by their names or addresses.
     pub roles: Roles,
     /// `[identity]`, `file`: the file of the gateway's key pair; `None` for the default.
     pub identity: Option<PathBuf>,
@@ -168,7 +168,12 @@ mod tests {
         let config = read("mode = \"sealed\"\nrequire = \"all-paths\"\n[paths]\nwlan0 = \"untrusted\"\n");
         let config = config.expect("a configuration");
         assert_eq!((config.mode, config.require), (Some(Mode::Sealed), Some(Some(Requirement::AllPaths))));
-        assert_eq!(config.roles.of("wlan0"), Some(Role::Untrusted));
+        let mut roles = Roles::default();
+        roles.set("wlan0", Role::Untrusted);
+        assert_eq!(config.roles, roles);
+        roles.set("2001:db8::1", Role::Trusted);
+        let config = read("[paths]\nwlan0 = \"untrusted\"\n\"2001:db8::1\" = \"trusted\"\n");
+        assert_eq!(config.expect("a configuration").roles, roles);
         let of = |text| read(text).map(|config| config.require);
         assert_eq!(of("require = true"), Ok(Some(Some(Requirement::Mode))));
         assert_eq!(of("require = false"), Ok(Some(None)));

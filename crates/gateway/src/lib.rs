@@ -68,7 +68,7 @@ pub use handshake::FailureReason;
 pub use inbound::{Listener, ServiceName};
 pub use monitor::{Monitor, run_monitor};
 pub use outbound::{ConnectError, Credentials, CredentialsError, Outbound, ProxyAccess, RunError, exit_code};
-pub use paths::Roles;
+pub use paths::{PathName, Roles};
 pub use protection::{InvalidRequirement, ProtectionPolicy, Requirement};
 pub use report::{ConnectionReport, Counts, Handshakes, Report, SubflowReport};
 pub use status::GatewayStatus;

@@ -10,6 +10,6 @@ mod subflows;
 
 pub(crate) use blackholes::Blackholes;
 pub(crate) use first_flight::{Backoff, POLL_INTERVAL, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL};
-pub use roles::Roles;
+pub use roles::{PathName, Roles};
 pub(crate) use routes::Routes;
 pub(crate) use subflows::{Path, Subflows};

@@ -126,7 +126,7 @@ pub(super) fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
 /// The roles of existing interfaces.
 fn by_name(roles: &Roles) -> anyhow::Result<BTreeMap<String, Role>> {
     let interfaces = interfaces()?.into_iter().filter(|interface| !interface.loopback);
-    let with_role = |interface: Interface| roles.of(&interface.name).map(|role| (interface.name, role));
+    let with_role = |interface: Interface| roles.of(&interface).map(|role| (interface.name, role));
     Ok(interfaces.filter_map(with_role).collect())
 }
 

@@ -27,7 +27,7 @@ use crate::bindings::{
 };
 use crate::bpf::{self, BpfError, lookup};
 use crate::handshake::Negotiator;
-use crate::paths::{Blackholes, Subflows};
+use crate::paths::{Blackholes, PathName, Subflows};
 use crate::protection::{PlainReason, Refusal};
 use crate::ring_events::RingEvents;
 use crate::skeleton::trusted::TrustedSkelBuilder;
@@ -66,7 +66,9 @@ pub enum EnableError {
     )]
     Gateway(u32),
     /// An interface with a configured role does not exist.
-    #[error("expected the name of an interface, got {0}, which does not exist: `plait paths` lists them")]
+    #[error(
+        "expected an interface or one of its addresses, got {0}, which no interface has: `plait paths` lists them"
+    )]
     NoSuchInterface(String),
     /// No MPTCP.
     #[error("the kernel has no MPTCP, or it is disabled: sysctl -w net.mptcp.enabled=1 (see `plait doctor`)")]
@@ -124,10 +126,14 @@ impl Enabler {
             return Err(EnableError::Gateway(pid));
         }
         let known = interfaces().map_err(io::Error::other)?;
-        let absent = |name: &&str| known.iter().all(|interface| interface.name != **name);
+        let absent = |name: &&PathName| !known.iter().any(|interface| name.is_of(interface));
         if let Some(name) = options.roles.names().find(absent) {
-            return Err(EnableError::NoSuchInterface(name.to_owned()));
+            return Err(EnableError::NoSuchInterface(name.to_string()));
         }
+        let trusted_interface = options.roles.trusted().next();
+        let trusted_interface = trusted_interface
+            .and_then(|name| known.iter().find(|interface| name.is_of(interface)))
+            .map(|interface| interface.name.as_str());
         let (mut record, left) = match Record::lock()? {
             Lock::Acquired(record, left) => (record, left),
             Lock::Held(who) => return Err(EnableError::AlreadyEnabled(who.map(Box::new))),
@@ -135,7 +141,6 @@ impl Enabler {
         let lists = Arc::new(SocketLists::open()?);
         let subflows = Subflows::start(options.roles.clone(), Arc::default())?;
         let blackholes = Blackholes::watch()?;
-        let trusted_interface = options.roles.trusted().next();
 
         let selection = options.selection();
         let mut negotiator = Negotiator::load(&plait_negotiate_settings {

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plait_linux::interfaces::bound_index;
+use plait_linux::interfaces::{bound_index, interfaces};
 use plait_linux::mptcp::{is_mptcp, stream_socket};
 use plait_linux::pm::user_space_sockets;
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::congestion_control::CongestionControl;
 use crate::gateway::Gateway;
 use crate::handshake::{Negotiation, ResetAtStart};
-use crate::paths::{Blackholes, Roles, Routes};
+use crate::paths::{Blackholes, PathName, Roles, Routes};
 use crate::socket::{canonical, reset_on_drop};
 
 /// Sockets created at once, at most: meanwhile the host's path-manager setting is changed, for some microseconds.
@@ -40,16 +40,10 @@ pub(super) struct Dialer {
     negotiation: Arc<Negotiation>,
 }
 
-/// An address to connect to, and the interface to connect through; `None`: as routing decides.
+/// An address to connect to, and the path to it; `None`: as routing decides.
 pub(super) struct Attempt {
-    address: SocketAddr,
-    interface: Option<String>,
-}
-
-impl Attempt {
-    pub(super) fn new(address: SocketAddr, interface: Option<&str>) -> Attempt {
-        Attempt { address, interface: interface.map(str::to_owned) }
-    }
+    pub(super) address: SocketAddr,
+    pub(super) path: Option<PathName>,
 }
 
 /// Unused sockets whose path manager is in user space.
@@ -81,9 +75,14 @@ impl Dialer {
         }
     }
 
-    /// The interface that is tried first; `None`: as routing decides.
-    pub(super) fn first_trusted(&self) -> Option<&str> {
-        self.roles.trusted().next()
+    /// Whether a path is trusted; otherwise routing decides.
+    pub(super) fn has_trusted(&self) -> bool {
+        self.roles.trusted().next().is_some()
+    }
+
+    /// The interface that is tried first; `None`: as routing decides, or it is missing now.
+    pub(super) fn first_trusted(&self) -> Option<String> {
+        interface_of(self.roles.trusted().next()?).ok()
     }
 
     /// Connects to the first of a peer's addresses that answers, through this interface or, without one, through a trusted one
@@ -96,12 +95,14 @@ impl Dialer {
         addresses: &[SocketAddr],
         interface: Option<&str>,
     ) -> io::Result<(TcpStream, SocketAddr)> {
-        let named: Vec<&str> = interface.map_or_else(|| self.roles.trusted().collect(), |name| vec![name]);
+        let trusted = || self.roles.trusted().cloned().collect();
+        let named: Vec<PathName> =
+            interface.map_or_else(trusted, |name| vec![PathName::Interface(name.into())]);
         let attempts = alternate_families(addresses).flat_map(|address| {
-            let through = named.iter().filter(|_| !address.ip().is_loopback()).map(|name| Some(*name));
-            let through: Vec<Option<&str>> = through.collect();
+            let through = named.iter().filter(|_| !address.ip().is_loopback()).cloned().map(Some);
+            let through: Vec<Option<PathName>> = through.collect();
             let through = if through.is_empty() { vec![None] } else { through };
-            through.into_iter().map(move |interface| Attempt::new(address, interface))
+            through.into_iter().map(move |path| Attempt { address, path })
         });
         self.race(attempts.collect()).await
     }
@@ -115,12 +116,12 @@ impl Dialer {
         let mut waiting = attempts;
         // Those that lose are reset when it is dropped.
         let mut running = JoinSet::new();
-        while let Some(Attempt { address, interface }) = waiting.pop_front() {
+        while let Some(Attempt { address, path }) = waiting.pop_front() {
             let dialer = Arc::clone(self);
             running.spawn(async move {
-                let connected = dialer.connect_through(address, interface.as_deref()).await;
-                let connected = connected.map_err(|error| match interface {
-                    Some(interface) => with_interface(&interface, error),
+                let connected = dialer.connect_through(address, path.as_ref()).await;
+                let connected = connected.map_err(|error| match path {
+                    Some(path) => with_path(&path, error),
                     None => error,
                 });
                 connected.map(|stream| (stream, address))
@@ -145,39 +146,42 @@ impl Dialer {
         Err(last)
     }
 
-    /// Connects through an interface, or as routing decides.
-    pub(super) async fn connect_through(
+    /// Connects by a path, or as routing decides.
+    async fn connect_through(
         &self,
         destination: SocketAddr,
-        interface: Option<&str>,
+        path: Option<&PathName>,
     ) -> io::Result<TcpStream> {
         let Some(blackholes) = &self.blackholes else {
-            return self.connect_once(destination, interface).await;
+            return self.connect_once(destination, path).await;
         };
         let before = blackholes.resets();
-        let connected = self.connect_once(destination, interface).await;
+        let connected = self.connect_once(destination, path).await;
         let lacks_mptcp = match &connected {
             Ok(stream) => !is_mptcp(stream)?,
             // A peer that requires protection resets a TCP connection.
             Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
         };
         if lacks_mptcp && blackholes.was_reset(before) {
-            return self.connect_once(destination, interface).await;
+            return self.connect_once(destination, path).await;
         }
         connected
     }
 
-    async fn connect_once(&self, destination: SocketAddr, interface: Option<&str>) -> io::Result<TcpStream> {
+    async fn connect_once(&self, destination: SocketAddr, path: Option<&PathName>) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(destination))?;
         reset_on_drop(&socket)?;
         self.congestion_control.set_on(&socket)?;
-        if let Some(interface) = interface {
-            socket.bind_device(Some(interface.as_bytes()))?;
+        if let Some(path) = path {
+            socket.bind_device(Some(interface_of(path)?.as_bytes()))?;
             // The kernel would take any IPv4 destination for one on the interface's link, and wait for its answer.
             let index = bound_index(&socket)?;
             let route = self.routes.source(destination.ip().to_canonical(), index);
             if route.is_ok_and(|source| source.is_none()) {
                 return Err(Errno::NETUNREACH.into());
+            }
+            if let Some(source) = source_of(path, destination) {
+                socket.bind(&source.into())?;
             }
         }
         socket.set_nonblocking(true)?;
@@ -229,17 +233,53 @@ pub(super) fn alternate_families(addresses: &[SocketAddr]) -> impl Iterator<Item
     (0..most).flat_map(move |index| first.get(index).copied().into_iter().chain(other.get(index).copied()))
 }
 
-/// Adds the interface to an error, and keeps its kind for the application's reply.
-fn with_interface(interface: &str, error: io::Error) -> io::Error {
+/// The interface that a path leaves through now.
+fn interface_of(path: &PathName) -> io::Result<String> {
+    if let PathName::Interface(name) = path {
+        return Ok(name.clone());
+    }
+    let interfaces = interfaces().map_err(io::Error::other)?;
+    let named = interfaces.into_iter().find(|interface| path.is_of(interface));
+    named.map(|interface| interface.name).ok_or_else(|| Errno::ADDRNOTAVAIL.into())
+}
+
+/// The source of connections to a destination, if the path's name is an address of the same family.
+fn source_of(path: &PathName, destination: SocketAddr) -> Option<SocketAddr> {
+    let PathName::Address(source) = path else { return None };
+    let source = match source {
+        IpAddr::V4(source) if destination.is_ipv6() => source.to_ipv6_mapped().into(),
+        source => *source,
+    };
+    let same_family = source.to_canonical().is_ipv4() == canonical(destination).is_ipv4();
+    same_family.then(|| SocketAddr::new(source, 0))
+}
+
+/// Adds the path to an error, and keeps its kind for the application's reply.
+fn with_path(path: &PathName, error: io::Error) -> io::Error {
     if error.get_ref().is_some_and(|inner| inner.is::<ResetAtStart>()) {
         return error;
     }
-    io::Error::new(error.kind(), format!("through {interface}: {error}"))
+    let by = if matches!(path, PathName::Interface(_)) { "through" } else { "from" };
+    io::Error::new(error.kind(), format!("{by} {path}: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn source_is_the_named_address_of_the_same_family() {
+        let of = |path: &str, destination: &str| {
+            let source = source_of(&PathName::from(path), destination.parse().expect("an address"));
+            source.map(|source| source.to_string())
+        };
+        assert_eq!(of("192.0.2.1", "198.51.100.1:80").as_deref(), Some("192.0.2.1:0"));
+        assert_eq!(of("192.0.2.1", "[::ffff:198.51.100.1]:80").as_deref(), Some("[::ffff:192.0.2.1]:0"));
+        assert_eq!(of("2001:db8::1", "[2001:db8::2]:80").as_deref(), Some("[2001:db8::1]:0"));
+        assert_eq!(of("192.0.2.1", "[2001:db8::2]:80"), None);
+        assert_eq!(of("2001:db8::1", "[::ffff:198.51.100.1]:80"), None);
+        assert_eq!(of("eth0", "198.51.100.1:80"), None);
+    }
 
     #[test]
     fn families_alternate() {

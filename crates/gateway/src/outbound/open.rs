@@ -29,7 +29,7 @@ use crate::handshake::{
     sealed_params,
 };
 use crate::keepalive;
-use crate::paths::{Blackholes, Roles, Routes, Subflows};
+use crate::paths::{Blackholes, PathName, Roles, Routes, Subflows};
 use crate::protection::{ProtectionStatus, Refusal};
 use crate::relay::RelayError;
 use crate::socket::{canonical, configure, has_mptcp};
@@ -89,12 +89,19 @@ impl OpenError {
     }
 }
 
-/// An interface may appear later, but its name may also be a mistake.
+/// An interface or address may appear later, but its name may also be a mistake.
 fn warn_of_missing_interfaces(roles: &Roles) {
     let Ok(interfaces) = interfaces() else { return };
-    let is_missing = |name: &&str| interfaces.iter().all(|interface| interface.name != **name);
+    let is_missing = |name: &&PathName| !interfaces.iter().any(|interface| name.is_of(interface));
     for name in roles.names().filter(is_missing) {
-        warn!("there is no interface {name}: until there is, no connection leaves through it");
+        match name {
+            PathName::Interface(name) => {
+                warn!("there is no interface {name}: until there is, no connection leaves through it");
+            }
+            PathName::Address(address) => {
+                warn!("no interface has the address {address}: until one has, no connection leaves from it");
+            }
+        }
     }
 }
 
@@ -227,8 +234,7 @@ impl Outbound {
         is_retry: bool,
     ) -> Result<Opened, OpenError> {
         let negotiation = self.gateway.negotiation();
-        let main = interface.or_else(|| self.dialer.first_trusted());
-        if negotiation.policy().mode() != Mode::Off && main.is_none() {
+        if negotiation.policy().mode() != Mode::Off && interface.is_none() && !self.dialer.has_trusted() {
             negotiation.warn_once.no_trusted_path();
         }
         let Some(first) = destinations.first().copied() else {
@@ -244,8 +250,9 @@ impl Outbound {
             Mode::Sealed => Some(self.handshakes.acquire(first).await),
             Mode::Xor64 | Mode::Stream | Mode::Off => None,
         };
+        let main = interface.map(str::to_owned).or_else(|| self.dialer.first_trusted());
         // Concurrently with the main connection, on the other paths.
-        let (begun, witnesses) = (Instant::now(), self.start_witnesses(main, destinations));
+        let (begun, witnesses) = (Instant::now(), self.start_witnesses(main.as_deref(), destinations));
         let connected = self.dialer.connect(destinations, interface).await;
         let (far, destination) = connected.map_err(|error| self.connect_failed(first, error))?;
         let connect_time = begun.elapsed();

@@ -22,7 +22,7 @@ use super::late_witnesses::{LateWitnesses, LatenessRecorder};
 use super::witness_memory::{Advice, WitnessMemory};
 use crate::handshake::{Negotiation, Witnesses};
 use crate::keepalive;
-use crate::paths::Subflows;
+use crate::paths::{PathName, Subflows};
 use crate::protection::Agreement;
 use crate::socket::{close_on_drop, configure};
 
@@ -101,7 +101,8 @@ impl OpeningWitnesses {
                 continue;
             };
             let reachable = alternate_families(addresses).filter(|address| has_route(&interface, *address));
-            let race = reachable.map(|address| Attempt::new(address, Some(&interface.name))).collect();
+            let path = PathName::Interface(interface.name.clone());
+            let race = reachable.map(|address| Attempt { address, path: Some(path.clone()) }).collect();
             let (dialer, target) = (Arc::clone(dialer), Target { interface: interface.name, remote });
             match memory.advice(&target.interface, target.peer(), begun.into_std()) {
                 Advice::Skip if !required => {

@@ -25,7 +25,7 @@ use tracing::{debug, warn};
 
 use super::events::{EventRouter, PathEvent, read_events};
 use super::plan::Plan;
-use super::roles::Roles;
+use super::roles::{PathName, Roles};
 use super::routes::Routes;
 use crate::socket::watch_readable;
 
@@ -84,14 +84,14 @@ impl Subflows {
     pub(crate) fn usable(&self) -> Vec<Interface> {
         let Ok(interfaces) = self.interfaces() else { return Vec::new() };
         let usable = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
-        usable.filter(|interface| self.roles.of(&interface.name).is_some()).cloned().collect()
+        usable.filter(|interface| self.roles.of(interface).is_some()).cloned().collect()
     }
 
-    /// The configured interfaces that connections cannot use now.
+    /// The configured paths that connections cannot use now.
     pub(crate) fn unavailable(&self) -> Vec<String> {
         let usable = self.usable();
-        let is_absent = |name: &&str| usable.iter().all(|interface| interface.name != **name);
-        self.roles.names().filter(is_absent).map(str::to_owned).collect()
+        let is_absent = |name: &&PathName| !usable.iter().any(|interface| name.is_of(interface));
+        self.roles.names().filter(is_absent).map(PathName::to_string).collect()
     }
 
     /// The interface through which a connection leaves: the one it is bound to, or that of its local address.
@@ -112,13 +112,21 @@ impl Subflows {
         interfaces.iter().find(|interface| interface.name == name).map_or(0, |interface| interface.index)
     }
 
-    /// The number of configured paths: interfaces with a configured role, present or not, other usable ones, and `main`,
-    /// the one through which the main connection leaves; an unknown one counts as another.
+    /// The number of configured paths: names with a configured role, present or not, other usable interfaces, and `main`,
+    /// the one through which the main connection leaves; an unknown one counts as another. Two names of one interface count
+    /// as two paths, of which one is missing.
     pub(crate) fn configured(&self, main: Option<&str>) -> usize {
+        let present = self.interfaces().unwrap_or_default();
+        let is_named = |interface: &&Interface| self.roles.names().any(|name| name.is_of(interface));
+        let named: BTreeSet<&str> = present.iter().filter(is_named).map(|one| one.name.as_str()).collect();
         let usable = self.usable();
-        let usable = usable.iter().map(|interface| interface.name.as_str());
-        let known: BTreeSet<&str> = self.roles.names().chain(usable).chain(main).collect();
-        known.len() + usize::from(main.is_none())
+        let others = usable.iter().map(|interface| interface.name.as_str()).chain(main);
+        let is_configured = |name: &&str| {
+            named.contains(name)
+                || self.roles.names().any(|path| *path == PathName::Interface((*name).into()))
+        };
+        let others: BTreeSet<&str> = others.filter(|name| !is_configured(name)).collect();
+        self.roles.names().count() + others.len() + usize::from(main.is_none())
     }
 
     /// The source address of packets to `remote` through an interface, if it has a route.
