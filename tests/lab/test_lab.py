@@ -47,6 +47,27 @@ kind = "iperf3"
 mptcp = true
 """
 
+BRIDGE = """
+[hosts.client]
+[hosts.access_point]
+bridge = true
+[hosts.server]
+[[links]]
+name = "eth"
+a = "client"
+b = "access_point"
+each_way = { rate = "20mbit", delay = "1ms" }
+[[links]]
+name = "wlan"
+a = "client"
+b = "access_point"
+each_way = { rate = "20mbit", delay = "1ms" }
+[[links]]
+name = "lan"
+a = "access_point"
+b = "server"
+"""
+
 
 def orphans() -> set[str]:
     """Namespaces and files of plait whose process has ended."""
@@ -132,6 +153,27 @@ def test_fullmesh_endpoints_create_four_subflows(up):
     assert counters["MPTcpExtMPJoinSynAckRx"] == 6
     # More than one link carries.
     assert report["end"]["sum_received"]["bits_per_second"] > 25e6
+
+
+def test_a_bridge_makes_hosts_neighbors_and_keeps_addresses_on_their_links(up):
+    lab = up(BRIDGE)
+    assert lab["links"][0]["b"]["addresses"] == []
+    assert "inet" not in output(lab, "access_point", "ip", "addr", "show", "dev", "eth")
+    for number in (1, 2):
+        for address, to in (
+            (f"10.77.{number}.1", "10.77.3.2"),
+            (f"fd77:0:0:{number}::1", "fd77:0:0:3::2"),
+        ):
+            before = [link["statistics"]["a_to_b"]["frames_in"] for link in describe(lab)["links"]]
+            ping = output(lab, "client", "ping", "-c5", "-i0.1", "-W1", "-I", address, to)
+            assert " 0% packet loss" in ping
+            after = [link["statistics"]["a_to_b"]["frames_in"] for link in describe(lab)["links"]]
+            own, other = ((after[link] - before[link]) for link in (number - 1, 2 - number))
+            assert own >= 5 > other, f"from {address}, over its own link"
+    # No router decrements the hop limit.
+    assert "ttl=64" in ping
+    neighbors = json.loads(output(lab, "client", "ip", "-j", "neigh", "show", "to", "10.77.3.2"))
+    assert {neighbor["dev"] for neighbor in neighbors} == {"eth", "wlan"}
 
 
 def test_a_link_may_be_ipv6_only(up):

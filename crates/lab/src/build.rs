@@ -87,9 +87,9 @@ impl Lab {
         Attachment {
             host: host.clone(),
             interface: end.interface.clone(),
-            addresses: end.addresses.clone(),
+            addresses: if spec.bridge { Vec::new() } else { end.addresses.clone() },
             plan: plan(topology, spec, link, side),
-            endpoints: endpoints(topology, link, side),
+            endpoints: if spec.bridge { Vec::new() } else { endpoints(topology, link, side) },
         }
     }
 }
@@ -155,6 +155,9 @@ fn configure_host(
 ) -> Result<(), Error> {
     let forwarding = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"].map(|name| (name, "1"));
     host.set_sysctls(forwarding.into_iter().filter(|_| spec.forward))?;
+    // An interface behind a bridge answers for its own addresses alone, so that each address stays on its link.
+    let own_addresses = [("net.ipv4.conf.all.arp_ignore", "1"), ("net.ipv4.conf.all.arp_announce", "2")];
+    host.set_sysctls(own_addresses.into_iter().filter(|_| topology.hosts.iter().any(|host| host.bridge)))?;
     for setting in &spec.sysctls {
         host.set_sysctl(&setting.name, &setting.value).map_err(|error| refused(topology, setting, error))?;
     }
@@ -163,8 +166,12 @@ fn configure_host(
         let topology::MptcpLimits { subflows, add_addr_accepted } = limits;
         commands.push(format!("mptcp limits set subflows {subflows} add_addr_accepted {add_addr_accepted}"));
     }
+    if spec.bridge {
+        commands.extend(["link add bridge type bridge", "link set bridge up"].map(str::to_owned));
+    }
     let ends = links.iter().flat_map(|link| Side::BOTH.map(|side| link.end(side)));
     for end in ends.filter(|end| end.host.name() == host.name()) {
+        commands.extend(spec.bridge.then(|| format!("link set {} master bridge", end.interface)));
         commands.extend(end.commands());
     }
     host.ip_all(commands).map_err(|error| match &error {

@@ -1,7 +1,7 @@
 //! Plans the routes of each host from a topology, before anything is built.
 //!
 //! On each interface, a host has a route to every network that is reachable through it, with the fewest hops and
-//! through forwarding hosts only. In the main table, a route with fewer hops has a lower metric, so that the next
+//! through hosts only that forward or bridge; what is behind a bridge is on the link. In the main table, a route with fewer hops has a lower metric, so that the next
 //! best takes over when an interface goes down. A host with several interfaces also has a table for each, selected by
 //! source address: a subflow leaves by the link of its source address, whatever its destination. Exception: between
 //! two hosts with several links, the host at end `b` replies over the link of the peer's address instead, so that
@@ -53,6 +53,9 @@ pub(crate) struct Plan {
 
 /// Plans the routes and rules for one end of a link.
 pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) -> Plan {
+    if host.bridge {
+        return Plan::default();
+    }
     let own = links_of(topology, &host.name);
     let position = own.iter().position(|(other, _)| other.name == link.name).unwrap_or_default();
     let position = u32::try_from(position).unwrap_or_default();
@@ -137,13 +140,37 @@ fn route_to(
     };
     Some(Route {
         to: network,
-        via: Some(of_family(side.other())?),
+        via: next_hop(topology, out, target, network)?,
         interface: link.end(side).interface.clone(),
         source: of_family(side),
         table: None,
         metric: Some(FIRST_METRIC + rank),
         congestion_control: host.congestion_control.clone(),
     })
+}
+
+/// The next hop by a link to a network of `target`: the other end, or whom that bridges to. `Some(None)`: the network is on the
+/// link.
+fn next_hop(
+    topology: &Topology,
+    (link, side): (&Link, Side),
+    target: &Link,
+    network: Address,
+) -> Option<Option<IpAddr>> {
+    let of_family = |link: &Link, side: Side| {
+        let mut addresses = link.end(side).addresses.iter().map(|address| address.ip);
+        addresses.find(|ip| ip.is_ipv4() == network.ip.is_ipv4())
+    };
+    let bridge = topology.host(&link.end(side.other()).host).filter(|host| host.bridge);
+    let Some(bridge) = bridge else { return Some(Some(of_family(link, side.other())?)) };
+    let mut ports: Vec<_> = links_of(topology, &bridge.name);
+    ports.retain(|(port, _)| port.name != link.name);
+    if ports.iter().any(|(port, _)| port.name == target.name) {
+        return Some(None);
+    }
+    let hops_by = |port: &(&Link, Side)| hops(topology, bridge, *port, target, network);
+    let (port, side) = ports.into_iter().filter(|port| hops_by(port).is_some()).min_by_key(hops_by)?;
+    Some(Some(of_family(port, side.other())?))
 }
 
 /// The number of forwarding hosts between a link of `host` and a network of `target`; `None` if it is not reachable.
@@ -167,7 +194,7 @@ fn hops(
         if !seen.insert(at) {
             continue;
         }
-        let forwards = topology.host(at).is_some_and(|host| host.forward);
+        let forwards = topology.host(at).is_some_and(|host| host.forward || host.bridge);
         let ends = [target.a.host.as_str(), target.b.host.as_str()];
         // A host accepts packets to its own addresses without forwarding.
         if ends.contains(&at) && (forwards || ends.contains(&host.name.as_str())) {
@@ -321,6 +348,40 @@ mod tests {
             of_b.contains(&"10.77.1.0/24 dev x table 101".into()),
             "an answer to x leaves by x: {of_b:?}"
         );
+    }
+
+    #[test]
+    fn what_a_bridge_joins_is_on_the_link() {
+        let topology = parse(
+            r#"
+            hosts = { client = {}, ap = { bridge = true }, server = {}, router = { forward = true }, far = {} }
+            links = [
+                { name = "eth", a = "client", b = "ap" },
+                { name = "wlan", a = "client", b = "ap" },
+                { name = "lan", a = "ap", b = "server" },
+                { name = "up", a = "ap", b = "router" },
+                { name = "net", a = "router", b = "far" },
+            ]
+            "#,
+        );
+        let main = |host, link| {
+            let lines = shown(&topology, host, link).into_iter();
+            lines.filter(|line| !line.contains("table")).collect::<Vec<_>>()
+        };
+        let expected = [
+            "10.77.2.0/24 dev wlan src 10.77.2.1",
+            "10.77.1.0/24 dev wlan src 10.77.2.1 metric 2001",
+            "10.77.3.0/24 dev wlan src 10.77.2.1 metric 2001",
+            "10.77.4.0/24 dev wlan src 10.77.2.1 metric 2001",
+            "10.77.5.0/24 via 10.77.4.2 dev wlan src 10.77.2.1 metric 2001",
+        ];
+        assert_eq!(main("client", "wlan"), expected);
+        let of_server = main("server", "lan");
+        assert!(
+            of_server.contains(&"10.77.2.0/24 dev lan src 10.77.3.2 metric 2000".into()),
+            "{of_server:?}"
+        );
+        assert_eq!(shown(&topology, "ap", "lan"), [""; 0]);
     }
 
     #[test]

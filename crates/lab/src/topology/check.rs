@@ -71,9 +71,14 @@ impl Check<'_> {
             if let Some(name) = &host.congestion_control {
                 self.name(name, "a congestion control", MAX_INTERFACE_NAME)?;
             }
+            let bridge = host.bridge.filter(|bridge| *bridge.get_ref());
+            if let Some(bridge) = bridge.as_ref().filter(|_| host.forward) {
+                return self.fail(bridge.span(), "expected forward or bridge, got both");
+            }
             hosts.push(Host {
                 name,
                 forward: host.forward,
+                bridge: bridge.is_some(),
                 mptcp: host.mptcp.map(limits),
                 sysctls,
                 congestion_control: host.congestion_control.map(Spanned::into_inner),
@@ -120,6 +125,10 @@ impl Check<'_> {
                 let message =
                     format!("expected another host than that of a, got {:?} again", link.b.get_ref().host);
                 return self.fail(b_span, message);
+            }
+            let bridges = |end: &raw::End| hosts.iter().any(|host| host.name == end.host && host.bridge);
+            if bridges(link.a.get_ref()) && bridges(link.b.get_ref()) {
+                return self.fail(b_span, "expected a host that does not bridge at one end, got none");
             }
             let mtu = link.mtu.map_or(MTU, |mtu| mtu.0);
             let each_way = DirectionSpec::default().adjusted(&link.each_way.resolve(self.source)?);
@@ -237,7 +246,7 @@ impl Check<'_> {
         Ok([of_a, of_b].map(|addresses| addresses.into_iter().map(Spanned::into_inner).collect()))
     }
 
-    /// Checks that every host is reachable from the first one through forwarding hosts.
+    /// Checks that every host is reachable from the first one through hosts that forward or bridge.
     fn all_reached(&self, hosts: &[Host], links: &[Link]) -> Result<(), Diagnostic> {
         for first in hosts {
             let mut reached = BTreeSet::from([first.name.as_str()]);
@@ -249,7 +258,8 @@ impl Check<'_> {
                         (a, b) if b == at => a,
                         _ => continue,
                     };
-                    let forwards = hosts.iter().any(|host| host.name == there && host.forward);
+                    let forwards =
+                        hosts.iter().any(|host| host.name == there && (host.forward || host.bridge));
                     if reached.insert(there) && forwards {
                         next.push(there);
                     }
@@ -257,7 +267,7 @@ impl Check<'_> {
             }
             if let Some(lost) = hosts.iter().find(|host| !reached.contains(host.name.as_str())) {
                 let message = format!(
-                    "expected a way between {} and {} over links and hosts with `forward = true`, got none",
+                    "expected a way between {} and {} over links and hosts with `forward = true` or `bridge = true`, got none",
                     first.name, lost.name
                 );
                 return self.fail(lost.span.clone(), message);

@@ -33,6 +33,9 @@ pub struct Host {
     pub name: String,
     /// Whether it forwards packets, as a router does.
     pub forward: bool,
+    /// Whether it bridges its links, as a switch or an access point does: the hosts at their other ends are neighbors, and it has
+    /// no addresses itself.
+    pub bridge: bool,
     /// Limits of the kernel's path manager; `None` for the kernel's defaults.
     pub mptcp: Option<MptcpLimits>,
     /// Kernel parameters of its namespace (`net.*`) and their values.

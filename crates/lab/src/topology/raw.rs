@@ -42,6 +42,7 @@ pub(super) enum BackendChoice {
 pub(super) struct Host {
     #[serde(default)]
     pub(super) forward: bool,
+    pub(super) bridge: Option<Spanned<bool>>,
     pub(super) mptcp: Option<MptcpLimits>,
     #[serde(default)]
     pub(super) sysctls: BTreeMap<Spanned<String>, SettingValue>,
