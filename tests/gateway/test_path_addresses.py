@@ -16,6 +16,8 @@ def connection(pair) -> dict:
 
 def assert_starts_from(pair, address: str, to: str):
     """A connection has one subflow, from this address, until its first flight is acknowledged, and then one more."""
+    for announced in (pair.ETH, pair.ETH6):
+        pair.server.ip(f"mptcp endpoint add {announced} dev eth signal")
     with connect_by_socks(pair, to) as client:
         (first,) = connection(pair)["subflows"]
         assert first["local"].rpartition(":")[0].strip("[]") == address
@@ -63,6 +65,7 @@ def test_configuration_file_names_addresses(pair, tmp_path):
 
 def test_sealed_counts_paths_named_by_addresses(pair):
     """Each name is a path, whichever interface it is of."""
+    pair.add_route_by_wlan()
     echo_server(pair.server)
     pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
     pair.proxy("--require=all-paths", "--trusted", CLIENT["eth"], "--untrusted", CLIENT["wlan6"])
@@ -82,7 +85,8 @@ def test_two_names_of_one_interface_do_not_make_two_paths(pair):
 def test_connections_fail_while_no_interface_has_the_address(pair):
     pair.client.ip(f"addr del {CLIENT['eth']}/24 dev eth")
     start_gateways(pair, *XOR64, "--require", outbound=("--trusted", CLIENT["eth"]))
-    assert f"no interface has the address {CLIENT['eth']}" in pair.logged("proxy")
+    warning = f"no interface has the address {CLIENT['eth']}"
+    wait_for("the warning", lambda: warning in pair.logged("proxy"))
     with pytest.raises(AssertionError, match="SOCKS reply 0x0[1-6]"):
         connect_by_socks(pair, pair.WLAN)
     pair.client.ip(f"addr add {CLIENT['eth']}/24 dev eth")

@@ -271,13 +271,14 @@ fn first_after(times: impl Iterator<Item = Timestamp>, event: Timestamp) -> Opti
     times.filter_map(|time| time.since(event)).min().map(|time| time.as_secs_f64())
 }
 
-/// Whether no untrusted path carried payload before the client's first flight was acknowledged; `None` if none carried any.
+/// Whether no untrusted path carried payload before the client's first flight was acknowledged; `None` if there are such paths and
+/// none carried any.
 fn first_flight_trusted(observations: &Observations, of: &Selection) -> Result<Option<bool>, String> {
     let (found, connection, _) = observations.choose_by_link(of)?;
     let untrusted = found.paths().filter(|(_, path)| path.role == Role::Untrusted);
-    let mut carrying = untrusted.filter(|(path, _)| connection.first_payload(*path).is_some()).peekable();
-    let carried = carrying.peek().is_some();
-    Ok(carried.then(|| carrying.all(|(path, _)| connection.first_flight_precedes(path))))
+    let untrusted: Vec<_> = untrusted.map(|(path, _)| path).collect();
+    let is_shown = untrusted.is_empty() || untrusted.iter().any(|path| connection.first_payload(*path).is_some());
+    Ok(is_shown.then(|| untrusted.iter().all(|path| connection.first_flight_precedes(*path))))
 }
 
 /// The share of a document that is readable in the payload of a path, which `crossed` bytes of the stream crossed.
