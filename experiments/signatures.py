@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Write a document of signatures, or count which of them tshark finds in captures.
+"""Write or serve a document of signatures, or count which of them tshark finds in captures.
 
     signatures.py write COUNT
+    signatures.py serve COUNT --port PORT
     signatures.py count COUNT --path CAPTURE... --streams CAPTURE
 
 Of each path, signatures are looked for in single packets, and in the streams into which tshark reassembles its TCP connections;
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import http.server
 import json
 import re
 import subprocess
@@ -24,7 +26,10 @@ def main() -> None:
     arguments = parsed()
     expected = signatures(arguments.count)
     if arguments.command == "write":
-        print(b"\n".join(expected).decode())
+        print(document(expected).decode(), end="")
+        return
+    if arguments.command == "serve":
+        serve(document(expected), arguments.port)
         return
     wanted = set(expected)
     packets = [found(wanted, payloads(capture)) for capture in arguments.path]
@@ -41,9 +46,11 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("write", "count"):
+    for name in ("write", "serve", "count"):
         command = commands.add_parser(name)
         command.add_argument("count", type=int, help="number of signatures")
+        if name == "serve":
+            command.add_argument("--port", type=int, required=True, help="on 127.0.0.1")
     command.add_argument("--path", action="append", required=True, metavar="CAPTURE", help="of one path")
     command.add_argument("--streams", required=True, metavar="CAPTURE", help="reassembled from all paths")
     return parser.parse_args()
@@ -53,6 +60,23 @@ def signatures(count: int) -> list[bytes]:
     """Return distinct texts; parts of two of them never make a third."""
     digests = (hashlib.sha256(str(number).encode()).hexdigest() for number in range(count))
     return [f"<{digest}>".encode() for digest in digests]
+
+
+def document(signatures: list[bytes]) -> bytes:
+    return b"\n".join(signatures) + b"\n"
+
+
+def serve(text: bytes, port: int) -> None:
+    """Answer every GET with the text, until killed."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+    http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 
 def found(wanted: set[bytes], texts: Iterator[bytes]) -> set[bytes]:

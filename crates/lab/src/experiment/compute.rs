@@ -277,7 +277,8 @@ fn first_flight_trusted(observations: &Observations, of: &Selection) -> Result<O
     let (found, connection, _) = observations.choose_by_link(of)?;
     let untrusted = found.paths().filter(|(_, path)| path.role == Role::Untrusted);
     let untrusted: Vec<_> = untrusted.map(|(path, _)| path).collect();
-    let is_shown = untrusted.is_empty() || untrusted.iter().any(|path| connection.first_payload(*path).is_some());
+    let is_shown =
+        untrusted.is_empty() || untrusted.iter().any(|path| connection.first_payload(*path).is_some());
     Ok(is_shown.then(|| untrusted.iter().all(|path| connection.first_flight_precedes(*path))))
 }
 

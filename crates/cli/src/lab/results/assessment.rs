@@ -131,7 +131,7 @@ fn rows_of(entry: &str, value: &PrintedValue, item: &Item, found: &[&Found]) -> 
             let of_entry: Vec<_> = of_entry.collect();
             let is_one = of_entry.len() == 1;
             of_entry.into_iter().map(move |(name, measured, comparison)| {
-                let metric = (!is_one).then(|| name.replace('_', " "));
+                let metric = (!is_one).then(|| words(name));
                 let of = [metric.as_deref(), Some(&*variant.name).filter(|name| !name.is_empty())];
                 (
                     of.into_iter().flatten().map(|of| format!(" ({of})")).collect::<String>(),
@@ -223,6 +223,13 @@ pub(super) fn ours(measured: &MetricResult) -> String {
     let sigma =
         measured.summary.stddev.map_or(String::new(), |stddev| format!(" \u{b1} {}", format_number(stddev)));
     format!("{}{sigma}", format_number(mean))
+}
+
+/// A name of the file in words; its last one is dropped where it is the unit, which stands beside it.
+pub(super) fn words(name: &str) -> String {
+    let units = ["_gb_per_s", "_mbps", "_percent", "_ms", "_ns", "_us", "_s"];
+    let name = units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
+    name.replace('_', " ")
 }
 
 pub(super) fn labelled(label: &str, unit: &str) -> String {

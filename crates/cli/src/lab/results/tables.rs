@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plait_lab::experiment::{MetricResult, Results, VariantResult};
 
-use super::assessment::{labelled, ours};
+use super::assessment::{labelled, ours, words};
 use crate::lab::number::{format_limits, format_number};
 
 /// A table of more columns than this is wider than a page.
@@ -144,13 +144,6 @@ pub(super) fn circumstances(results: &Results) -> String {
 
 fn named(name: &str, unit: &str) -> String {
     labelled(&words(name), unit)
-}
-
-/// A name of the file in words; its last one is dropped where it is the unit, which stands beside it.
-fn words(name: &str) -> String {
-    let units = ["_gb_per_s", "_mbps", "_percent", "_ms", "_ns", "_us", "_s"];
-    let name = units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
-    name.replace('_', " ")
 }
 
 fn text(value: &serde_json::Value) -> String {
