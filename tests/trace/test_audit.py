@@ -323,8 +323,8 @@ def test_a_capture_that_begins_late_or_ends_early_is_not_judged(tmp_path):
         file.write_bytes(file.read_bytes()[:24] + b"".join(records[at : at + n] for at, n in chosen))
         missing[name] = paths_of(file)[0]["missing_evidence"]
     opening, end = (
-        "1 TCP connection began before the capture, or its opening is missing",
-        "1 TCP connection did not end in the capture",
+        "no opening was captured of 1 TCP connection",
+        "no end was captured of 1 TCP connection",
     )
     assert missing == {"all": [], "no SYN": [opening], "no end": [end], "half an end": [end]}
 

@@ -100,12 +100,12 @@ fn missing_in_capture(view: &PathView, capture: &CaptureEvidence) -> Vec<String>
 /// Connections of which the capture lacks the beginning, the end or the keys: what else crossed then is unknown.
 fn missing_ends(gaps: &Gaps) -> impl Iterator<Item = String> {
     let ends = [
-        (gaps.unopened, "began before the capture, or its opening is missing"),
-        (gaps.unclosed, "did not end in the capture"),
-        (gaps.without_keys, "exchanged MPTCP keys of which the capture lacks one"),
+        ("no opening", gaps.unopened),
+        ("no end", gaps.unclosed),
+        ("only one of the MPTCP keys", gaps.without_keys),
     ];
-    let ends = ends.into_iter().filter(|(count, _)| *count > 0);
-    ends.map(|(count, what)| format!("{} {what}", pluralize(count, "TCP connection")))
+    let ends = ends.into_iter().filter(|(_, count)| *count > 0);
+    ends.map(|(what, count)| format!("{what} was captured of {}", pluralize(count, "TCP connection")))
 }
 
 /// Reasons that follow from an incomplete capture are left out.
