@@ -1,16 +1,16 @@
 //! A connection of another process, whose paths are managed here, as the kernel's socket lists show it.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use plait_linux::State;
 use plait_linux::TcpInfo;
 use plait_linux::diag::{self, Sockets};
-use plait_linux::mptcp::{Info, Token};
+use plait_linux::mptcp::{Info, Subflow, Token};
 
-use crate::paths::{Backoff, POLL_INTERVAL, Path, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL};
+use crate::paths::{Backoff, POLL_INTERVAL, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL, Watched};
 
 /// Between two checks of an idle connection, at most.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -24,10 +24,8 @@ const SUBFLOWS_MAX_AGE: Duration = Duration::from_millis(200);
 /// The connections of this network namespace.
 pub(super) struct SocketLists {
     sockets: Mutex<Sockets>,
-    subflows: Mutex<Option<(Instant, Arc<[ListedSubflow]>)>>,
+    subflows: Mutex<Option<(Instant, Arc<[(Token, Subflow)]>)>>,
 }
-
-type ListedSubflow = (Token, SocketAddr, State);
 
 impl SocketLists {
     pub(super) fn open() -> Result<SocketLists, diag::Error> {
@@ -38,12 +36,13 @@ impl SocketLists {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn subflows(&self) -> io::Result<Arc<[ListedSubflow]>> {
+    fn subflows(&self) -> io::Result<Arc<[(Token, Subflow)]>> {
         let mut cached = self.subflows.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {
             Some((since, list)) if since.elapsed() < SUBFLOWS_MAX_AGE => Ok(Arc::clone(list)),
             _ => {
-                let list: Arc<[ListedSubflow]> = self.sockets().subflows().map_err(io::Error::other)?.into();
+                let list: Arc<[(Token, Subflow)]> =
+                    self.sockets().subflows().map_err(io::Error::other)?.into();
                 *cached = Some((Instant::now(), Arc::clone(&list)));
                 Ok(list)
             }
@@ -59,6 +58,27 @@ pub(super) struct ObservedConnection {
     pub(super) remote: SocketAddr,
     pub(super) if_index: u32,
     pub(super) lists: Arc<SocketLists>,
+}
+
+impl Watched for ObservedConnection {
+    fn subflows(&self) -> io::Result<Vec<Subflow>> {
+        let subflows = self.lists.subflows()?;
+        Ok(subflows
+            .iter()
+            .filter(|(token, _)| *token == self.token)
+            .map(|(_, found)| found.clone())
+            .collect())
+    }
+
+    fn carried(&self) -> u64 {
+        0
+    }
+
+    async fn more_than(&self, _carried: u64) {
+        pending().await
+    }
+
+    fn set_in_use(&self, _in_use: bool) {}
 }
 
 impl ObservedConnection {
@@ -80,13 +100,6 @@ impl ObservedConnection {
         while self.initial().is_some_and(|tcp| tcp.bytes_received == 0 && !is_upload(&tcp)) {
             backoff.sleep().await;
         }
-    }
-
-    /// Its subflows.
-    pub(super) fn paths(&self) -> io::Result<Vec<Path>> {
-        let subflows = self.lists.subflows()?;
-        let own = subflows.iter().filter(|(token, ..)| *token == self.token);
-        Ok(own.map(|(_, local, state)| (local.ip().to_canonical(), *state)).collect())
     }
 
     /// Waits until some time after the connection has ended.
