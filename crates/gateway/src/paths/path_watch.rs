@@ -131,6 +131,10 @@ impl<'a> PathWatch<'a> {
             !usable.iter().any(|interface| interface.running && has_address(interface, local))
         });
         for (subflow, _) in subflows.iter().zip(&health).filter(|(_, health)| **health == Health::Dead) {
+            let local = subflow.local.ip().to_canonical();
+            if let Some(interface) = usable.iter().find(|interface| has_address(interface, local)) {
+                self.plan.closes(interface.index);
+            }
             self.subflows.close(self.token, subflow.local, subflow.remote);
         }
         for interface in usable.iter().filter(|interface| interface.running) {

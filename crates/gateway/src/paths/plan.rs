@@ -34,6 +34,8 @@ struct Attempts {
     /// The interface had a subflow.
     was_live: bool,
     last: Outcome,
+    /// Subflows closed by this end whose event is still to come.
+    closed_here: u32,
 }
 
 /// The outcome of the last attempt.
@@ -72,8 +74,10 @@ impl Plan {
             }
             PathEvent::Withdrawn { id } => self.announced.retain(|(known, _)| *known != id),
             PathEvent::Closed { interface, by_peer } => {
-                let attempts = self.attempts.get_mut(&interface);
-                if let Some(attempts) = attempts.filter(|attempts| attempts.last != Outcome::Live) {
+                let Some(attempts) = self.attempts.get_mut(&interface) else { return };
+                if attempts.closed_here > 0 {
+                    attempts.closed_here -= 1;
+                } else if attempts.last != Outcome::Live {
                     attempts.last = if by_peer { Outcome::Rejected } else { Outcome::Open };
                 }
             }
@@ -127,6 +131,11 @@ impl Plan {
         was_lost
     }
 
+    /// This end closes a subflow. The kernel reports one whose SYN was not answered as reset.
+    pub(super) fn closes(&mut self, interface: u32) {
+        self.attempts(interface).closed_here += 1;
+    }
+
     /// Whether the interface had a subflow, and an attempt to create another one has failed.
     pub(super) fn is_probe(&self, interface: u32) -> bool {
         let attempts = self.attempts.get(&interface);
@@ -170,6 +179,7 @@ impl Plan {
             due: Instant::now(),
             was_live: false,
             last: Outcome::Live,
+            closed_here: 0,
         })
     }
 
@@ -243,6 +253,19 @@ mod tests {
         };
         assert!(attempt(true) <= OPEN_TIMEOUT);
         assert!(attempt(false) > OPEN_TIMEOUT * 10);
+    }
+
+    #[test]
+    fn attempt_that_is_given_up_is_not_rejected() {
+        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
+        let reset = PathEvent::Closed { interface: 1, by_peer: true };
+        plan.record_attempt(1, LOCAL, true);
+        plan.closes(1);
+        plan.record_attempt(1, LOCAL, true);
+        plan.apply(reset);
+        assert!(!plan.is_rejected());
+        plan.apply(reset);
+        assert!(plan.is_rejected());
     }
 
     #[test]
