@@ -3,8 +3,10 @@
 mod topology;
 
 use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use plait_linux::interfaces::{Address, Interface, Route, Scope, interfaces, route, route_via};
+use plait_linux::interfaces::{Address, Changes, Interface, Route, Scope, interfaces, route, route_via};
 use topology::{Topology, interface_index, ip};
 
 fn address(text: &str) -> IpAddr {
@@ -84,4 +86,26 @@ fn looks_up_routes_by_interface() {
             }
         })
         .expect("namespace can be entered");
+}
+
+#[test]
+fn changes_of_links_addresses_and_routes_are_reported() {
+    let Some(net) = Topology::new("changes_of_links_addresses_and_routes_are_reported") else { return };
+    let mut changes =
+        net.client.run(Changes::open).expect("namespace can be entered").expect("subscription succeeds");
+    let mut changed = || {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !changes.take().expect("changes are readable") {
+            assert!(Instant::now() < deadline, "no change was reported");
+            thread::sleep(Duration::from_millis(2));
+        }
+        // What else the change brought.
+        thread::sleep(Duration::from_millis(100));
+        changes.take().expect("changes are readable");
+    };
+    for change in ["addr add 10.9.0.1/32 dev a0", "route add 203.0.113.0/24 via 10.1.0.2", "link set a1 down"]
+    {
+        ip(&format!("-n {} {change}", net.client.name()));
+        changed();
+    }
 }

@@ -39,7 +39,7 @@ pub(super) enum Health {
 /// The subflows of a connection that wait for an answer, and since when.
 #[derive(Default)]
 pub(super) struct Liveness {
-    waiting: HashMap<Ends, Instant>,
+    waiting: HashMap<Ends, Wait>,
 }
 
 type Ends = (SocketAddr, SocketAddr);
@@ -92,6 +92,11 @@ impl Liveness {
         !self.waiting.is_empty()
     }
 
+    /// When the next answer becomes overdue.
+    pub(super) fn next_overdue(&self, now: Instant) -> Option<Instant> {
+        self.waiting.values().map(|wait| wait.since + wait.timeout).filter(|due| *due > now).min()
+    }
+
     /// The wait of a subflow, if it waits for an answer.
     fn wait(&mut self, now: Instant, subflow: &Subflow) -> Option<Wait> {
         let (tcp, ends) = (&subflow.tcp, (subflow.local, subflow.remote));
@@ -100,12 +105,14 @@ impl Liveness {
             self.waiting.remove(&ends);
             return None;
         }
-        let since = self.waiting.entry(ends).or_insert(now);
+        let mut since = self.waiting.get(&ends).map_or(now, |wait| wait.since);
         if !opening {
-            *since = acknowledged_at(now, tcp).max(*since);
+            since = since.max(acknowledged_at(now, tcp));
         }
         let timeout = if opening { OPEN_TIMEOUT } else { silence_timeout(tcp) };
-        Some(Wait { since: *since, timeout })
+        let wait = Wait { since, timeout };
+        self.waiting.insert(ends, wait);
+        Some(wait)
     }
 }
 

@@ -96,7 +96,7 @@ impl<'a> PathWatch<'a> {
                     return reset_by_peer();
                 }
                 self.reconcile(&subflows);
-                pause = self.pace.next(connection, &subflows, self.liveness.is_waiting());
+                pause = self.pace.next(connection, &subflows, &self.liveness);
             } else {
                 self.last_path = Instant::now();
             }
@@ -130,26 +130,45 @@ impl<'a> PathWatch<'a> {
         let health = self.liveness.judge(Instant::now(), subflows, |local| {
             !usable.iter().any(|interface| interface.running && has_address(interface, local))
         });
-        for (subflow, _) in subflows.iter().zip(&health).filter(|(_, health)| **health == Health::Dead) {
+        let with_health: Vec<_> = subflows.iter().zip(health).collect();
+        for (subflow, _) in with_health.iter().filter(|(_, health)| *health == Health::Dead) {
             let local = subflow.local.ip().to_canonical();
-            if let Some(interface) = usable.iter().find(|interface| has_address(interface, local)) {
-                self.plan.closes(interface.index);
-            }
-            self.subflows.close(self.token, subflow.local, subflow.remote);
+            self.close(usable.iter().find(|interface| has_address(interface, local)), subflow);
         }
         for interface in usable.iter().filter(|interface| interface.running) {
-            let of_interface = |subflow: &Subflow| has_address(interface, subflow.local.ip().to_canonical());
-            let mut own = subflows.iter().zip(&health).filter(|(subflow, _)| of_interface(subflow));
-            if own.clone().any(|(_, health)| *health == Health::Answering) {
-                if self.plan.set_live(interface.index) {
-                    debug!("{} is back", interface.name);
-                    self.subflows.announce_change();
-                }
-            } else if !own.any(|(_, health)| *health == Health::Opening) && self.plan.is_due(interface.index)
-            {
-                self.create_subflow(interface);
-            }
+            let is_own = |subflow: &Subflow| has_address(interface, subflow.local.ip().to_canonical());
+            let own = with_health.iter().filter(|(subflow, _)| is_own(subflow));
+            self.reconcile_interface(interface, &own.copied().collect::<Vec<_>>());
         }
+    }
+
+    fn reconcile_interface(&mut self, interface: &Interface, own: &[(&Subflow, Health)]) {
+        let with =
+            |wanted| own.iter().filter(move |(_, health)| *health == wanted).map(|(subflow, _)| *subflow);
+        let carried = |subflow: &&Subflow| subflow.tcp.bytes_acked + subflow.tcp.bytes_received;
+        if let Some(best) = with(Health::Answering).max_by_key(carried) {
+            if self.plan.set_live(interface.index) {
+                debug!("{} is back", interface.name);
+                self.subflows.announce_change();
+            }
+            // One is enough: those that were tried at the same time, or an old one that has recovered.
+            for surplus in with(Health::Answering).chain(with(Health::Opening)) {
+                if surplus.local != best.local {
+                    self.close(Some(interface), surplus);
+                }
+            }
+        } else if with(Health::Opening).count() < self.plan.max_opening(interface.index)
+            && self.plan.is_due(interface.index)
+        {
+            self.create_subflow(interface);
+        }
+    }
+
+    fn close(&mut self, interface: Option<&Interface>, subflow: &Subflow) {
+        if let Some(interface) = interface {
+            self.plan.closes(interface.index);
+        }
+        self.subflows.close(self.token, subflow.local, subflow.remote);
     }
 
     fn create_subflow(&mut self, interface: &Interface) {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use plait_linux::interfaces::Interface;
 
 use super::events::PathEvent;
-use super::liveness::OPEN_TIMEOUT;
 use crate::socket::canonical;
 
 /// From one attempt to create a subflow to the next: at first, and at most.
@@ -136,10 +135,15 @@ impl Plan {
         self.attempts(interface).closed_here += 1;
     }
 
+    /// The number of attempts at the same time: two where a subflow was lost, so that two SYNs are sent in a second.
+    pub(super) fn max_opening(&self, interface: u32) -> usize {
+        if self.attempts.get(&interface).is_some_and(Attempts::is_lost) { 2 } else { 1 }
+    }
+
     /// Whether the interface had a subflow, and an attempt to create another one has failed.
     pub(super) fn is_probe(&self, interface: u32) -> bool {
         let attempts = self.attempts.get(&interface);
-        attempts.is_some_and(|attempts| attempts.was_live && attempts.delay > RETRY_DELAY.0)
+        attempts.is_some_and(|attempts| attempts.is_lost() && attempts.last == Outcome::Open)
     }
 
     /// Puts off an attempt.
@@ -163,12 +167,12 @@ impl Plan {
     }
 
     /// Records an attempt, and returns the identifier of its local address. A connection that is in use looks for a path that it
-    /// has lost all the time, by one SYN a second, unless the peer resets it.
+    /// has lost all the time, by two SYNs a second, unless the peer resets it.
     pub(super) fn record_attempt(&mut self, interface: u32, source: IpAddr, in_use: bool) -> u8 {
         let attempts = self.attempts(interface);
-        let max = if in_use && attempts.is_lost() { OPEN_TIMEOUT } else { RETRY_DELAY.1 };
+        let max = if in_use && attempts.is_lost() { RETRY_DELAY.0 } else { RETRY_DELAY.1 };
         attempts.last = Outcome::Open;
-        attempts.due = Instant::now() + attempts.delay;
+        attempts.due = Instant::now() + attempts.delay.min(max);
         attempts.delay = (attempts.delay * 2).min(max);
         self.identifier(source)
     }
@@ -251,8 +255,8 @@ mod tests {
             }
             plan.next_retry().expect("it was tried").duration_since(Instant::now())
         };
-        assert!(attempt(true) <= OPEN_TIMEOUT);
-        assert!(attempt(false) > OPEN_TIMEOUT * 10);
+        assert!(attempt(true) <= RETRY_DELAY.0);
+        assert!(attempt(false) > RETRY_DELAY.0 * 100);
     }
 
     #[test]

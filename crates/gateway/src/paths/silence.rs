@@ -70,7 +70,7 @@ pub(crate) async fn close_silent(connection: &impl Watched, closer: &SubflowClos
                 }
             }
         }
-        match pace.next(connection, &subflows, liveness.is_waiting()) {
+        match pace.next(connection, &subflows, &liveness) {
             Some(pause) => tokio::time::sleep(pause).await,
             None => pace.active(connection).await,
         }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use plait_linux::mptcp::Subflow;
 
+use super::liveness::Liveness;
+
 /// Between two looks at the subflows of a connection that carries bytes.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -14,6 +16,9 @@ const IN_USE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Between two looks at those of one that still waits for an answer.
 const WAITING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The clock of timers is that coarse.
+const MARGIN: Duration = Duration::from_millis(1);
 
 /// Without progress for this long, a connection is not busy.
 const BUSY: Duration = Duration::from_secs(1);
@@ -53,8 +58,19 @@ impl Pace {
     }
 
     /// Takes note of a connection's progress. Returns the time until the next look; without one, that can wait until
-    /// [`active`](Self::active). `is_waiting`: a subflow waits for an answer.
+    /// [`active`](Self::active).
     pub(super) fn next(
+        &mut self,
+        connection: &impl Watched,
+        subflows: &[Subflow],
+        liveness: &Liveness,
+    ) -> Option<Duration> {
+        let pause = self.pause(connection, subflows, liveness.is_waiting())?;
+        let now = Instant::now();
+        Some(liveness.next_overdue(now).map_or(pause, |due| pause.min(due - now + MARGIN)))
+    }
+
+    fn pause(
         &mut self,
         connection: &impl Watched,
         subflows: &[Subflow],
@@ -82,7 +98,7 @@ impl Pace {
     /// Takes note of the progress of a connection whose subflows are not to be looked at yet, for as long as it is polled.
     pub(super) async fn keep(&mut self, connection: &impl Watched) -> Infallible {
         loop {
-            self.next(connection, &[], false);
+            self.pause(connection, &[], false);
             match self.in_use {
                 true => tokio::time::sleep(IN_USE).await,
                 false => self.active(connection).await,
