@@ -36,8 +36,9 @@ pub(crate) struct Subflows {
     probes: RateLimit<u32>,
 }
 
-/// Probes of a silent path in a second, of all connections: one that is answered is announced to the others.
-const MAX_PROBES: u32 = 16;
+/// Attempts by which all connections probe a silent path in a second, of up to four SYNs each. One that is answered is announced
+/// to the other connections.
+const MAX_PROBES: u32 = 4;
 
 impl Subflows {
     /// Reads the kernel's events in background tasks, which end with the last user of this value.
