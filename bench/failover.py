@@ -2,7 +2,7 @@
 """What outages of a path do to a connection: the longest stall, and the time until both paths are in use again.
 
 Two emulated links: `first` (eth, 20 Mb/s, round trip 30 ms), which is the trusted path, and `second` (wlan, 10 Mb/s, 50 ms). A stream of known
-content runs through gateways in each mode, and through plain MPTCP sockets with the kernel's path manager (`kernel`), 4 s before, during, and
+content runs through gateways in each mode (`ecf`: `sealed` with that scheduler), and through plain MPTCP sockets with the kernel's path manager (`kernel`), 4 s before, during, and
 --after seconds after an outage. A cell is a fault, the paths that have it, seconds, a direction and a variant; options select cells. Per cell, over
 --rounds: the longest time without an arrival during the outage (`stall`) and after it (`later`), the time from its end until each
 path carries a fifth of its rate (`both`), and the rates during it and in the 5 s after it. Medians, and the worst in brackets.
@@ -31,7 +31,14 @@ MPTCP = 262
 RATES = {"eth": 20e6, "wlan": 10e6}
 OPTIONS = {"eth": ("--rate", "20mbit", "--delay", "15ms"), "wlan": ("--rate", "10mbit", "--delay", "25ms")}
 PATHS = {"first": ("eth",), "second": ("wlan",), "both": ("eth", "wlan")}
-VARIANTS = ("off", "stream", "sealed", "kernel")
+# Options of both gateways; `kernel` has none.
+VARIANTS = {
+    "off": ("--mode", "off"),
+    "stream": ("--mode", "stream", "--require"),
+    "sealed": ("--mode", "sealed", "--require"),
+    "ecf": ("--mode", "sealed", "--require", "--scheduler", "ecf"),
+    "kernel": (),
+}
 BEFORE_S = 4
 # While a link is changed by its emulator: from its start until the outage.
 LINK_CHANGES = {"loss": ("loss=30%", "loss=0%"), "rtt": ("delay=1s", "delay={delay}")}
@@ -92,9 +99,8 @@ def connected(pair, variant):
         client.connect((pair.ETH, 9001))
         return client, accept(pair.listener)
     pair.listener = listen(pair.server)
-    requires = () if variant == "off" else ("--require",)
-    pair.serve("--mode", variant, *requires, to="127.0.0.1:9000")
-    pair.proxy("--mode", variant, *requires, *NAMED)
+    pair.serve(*VARIANTS[variant], to="127.0.0.1:9000")
+    pair.proxy(*VARIANTS[variant], *NAMED)
     return connect_by_socks(pair), accept(pair.listener)
 
 
