@@ -448,3 +448,28 @@ def test_later_route_is_used(pair):
         pair.client.ip(f"route add {pair.WLAN}/32 dev wlan src 10.99.2.1")
         wait_for("second subflow", lambda: paths_of(pair) == {"10.77.1.1", "10.99.2.1"}, timeout=2)
         assert_echo(client)
+
+
+def test_connection_bound_to_an_interface_without_role_keeps_its_subflow(two_ways):
+    """The program chose that interface; only the others' roles are configured."""
+    pair = two_ways
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    script = f"""
+import socket, time
+with socket.socket() as client:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth")
+    client.connect(("{pair.ETH}", 8443))
+    for _ in range(40):
+        client.sendall(b"hello")
+        client.recv(5)
+        time.sleep(0.1)
+"""
+    options = (*REQUIRE[:1], "--trusted", "wlan", "--untrusted", "other0")
+    program = pair.client.start(PLAIT, "run", *options, "--", "python3", "-c", script)
+    both = {"10.77.1.1", "10.77.2.1"}
+    wait_for("both subflows", lambda: pair.status()[-1]["connections"] and paths_of(pair, "run") == both)
+    ports = {subflow["local"] for subflow in report_of(pair, "run")["connections"][0]["subflows"]}
+    time.sleep(1.5)
+    assert {subflow["local"] for subflow in report_of(pair, "run")["connections"][0]["subflows"]} == ports
+    assert program.wait(20) == 0

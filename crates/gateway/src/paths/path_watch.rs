@@ -127,9 +127,7 @@ impl<'a> PathWatch<'a> {
             self.last_path = Instant::now();
         }
         let usable = self.subflows.usable();
-        let health = self.liveness.judge(Instant::now(), subflows, |local| {
-            !usable.iter().any(|interface| interface.running && has_address(interface, local))
-        });
+        let health = self.liveness.judge(Instant::now(), subflows, |local| self.subflows.is_gone(local));
         let with_health: Vec<_> = subflows.iter().zip(health).collect();
         for (subflow, _) in with_health.iter().filter(|(_, health)| *health == Health::Dead) {
             let local = subflow.local.ip().to_canonical();

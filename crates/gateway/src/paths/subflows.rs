@@ -145,6 +145,13 @@ impl Subflows {
         usable.filter(|interface| self.roles.of(&interface.name).is_some()).cloned().collect()
     }
 
+    /// Whether no interface with a carrier has this address, whatever its role: a program may bind a connection to any.
+    pub(super) fn is_gone(&self, local: IpAddr) -> bool {
+        let has_address =
+            |interface: &Interface| interface.addresses.iter().any(|address| address.ip == local);
+        self.interfaces().is_ok_and(|list| !list.iter().any(|each| each.running && has_address(each)))
+    }
+
     /// The configured interfaces that connections cannot use now.
     pub(crate) fn unavailable(&self) -> Vec<String> {
         let usable = self.usable();
