@@ -24,8 +24,10 @@ const SUBFLOWS_MAX_AGE: Duration = Duration::from_millis(200);
 /// The connections of this network namespace.
 pub(super) struct SocketLists {
     sockets: Mutex<Sockets>,
-    subflows: Mutex<Option<(Instant, Arc<[(Token, Subflow)]>)>>,
+    subflows: Mutex<Option<(Instant, Arc<[ListedSubflow]>)>>,
 }
+
+type ListedSubflow = (Token, Subflow);
 
 impl SocketLists {
     pub(super) fn open() -> Result<SocketLists, diag::Error> {
@@ -36,13 +38,12 @@ impl SocketLists {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn subflows(&self) -> io::Result<Arc<[(Token, Subflow)]>> {
+    fn subflows(&self) -> io::Result<Arc<[ListedSubflow]>> {
         let mut cached = self.subflows.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {
             Some((since, list)) if since.elapsed() < SUBFLOWS_MAX_AGE => Ok(Arc::clone(list)),
             _ => {
-                let list: Arc<[(Token, Subflow)]> =
-                    self.sockets().subflows().map_err(io::Error::other)?.into();
+                let list: Arc<[ListedSubflow]> = self.sockets().subflows().map_err(io::Error::other)?.into();
                 *cached = Some((Instant::now(), Arc::clone(&list)));
                 Ok(list)
             }
