@@ -1,4 +1,5 @@
-"""A failover on real links: `plait analyze` compared with the clock, tshark and the kernel's own counters."""
+"""Failover on real links: `plait analyze` compared with the clock, tshark and the kernel's own counters; and outages of the paths of
+connections through gateways: how long these stall, and when they use all paths again."""
 
 from __future__ import annotations
 
@@ -13,9 +14,23 @@ import threading
 import time
 
 import pytest
+from controllers import DelayedPair, built
 from disturbance import measuring
-from hosts import PLAIT, Capture, Pair, tool
-from streams import MPTCP_INFO, SOL_MPTCP, listen
+from gateways import report_of
+from hosts import PLAIT, Capture, Pair, tool, unique_id, wait_for
+from outages import Stream, Usage, address_lost, carrier_lost, forgotten_flows, outcome, silence
+from streams import (
+    MPTCP_INFO,
+    NAMED,
+    REQUIRE,
+    SOL_MPTCP,
+    accept,
+    assert_echo,
+    connect_by_socks,
+    deliver,
+    echo_server,
+    listen,
+)
 
 MPTCP = 262
 BYTES = 50_000_000
@@ -290,3 +305,171 @@ def check_copies(done: Transfer, upwards: bool, parts: list[dict]):
     # Data lost in the cut was not captured at the client, so that its copy is the first there.
     least = bytes_retrans if upwards else 0
     assert least <= copies <= bytes_retrans + sent_anew
+
+
+class UnevenPair(DelayedPair):
+    """Two links with different rates and round-trip times."""
+
+    LINKS = {"eth": ("20mbit", "15ms"), "wlan": ("10mbit", "25ms")}
+    RATES = {"eth": 20e6, "wlan": 10e6}
+
+
+# Seconds. With a path left, data flows again within MAX_STALL; without, within the same after the first return.
+MAX_STALL, MAX_ALL_IN_USE = 1.0, 2.0
+BEFORE_S, AFTER_S = 3, 6
+
+
+def outages():
+    for name, fault, links, seconds, direction, marks in (
+        ("second-path", silence, ("wlan",), 2.5, "down", ()),
+        ("first-path", silence, ("eth",), 2.5, "up", ()),
+        ("second-path-5s-up", silence, ("wlan",), 5, "up", pytest.mark.long),
+        ("second-path-30s", silence, ("wlan",), 30, "down", pytest.mark.long),
+        ("first-path-5s", silence, ("eth",), 5, "down", pytest.mark.long),
+        ("first-path-30s", silence, ("eth",), 30, "down", pytest.mark.long),
+        ("both-paths-5s", silence, ("eth", "wlan"), 5, "down", pytest.mark.long),
+        ("both-paths-30s-up", silence, ("eth", "wlan"), 30, "up", pytest.mark.long),
+        ("both-paths-90s", silence, ("eth", "wlan"), 90, "down", pytest.mark.long),
+        ("address", address_lost, ("wlan",), 5, "down", pytest.mark.long),
+        ("first-address-up", address_lost, ("eth",), 5, "up", pytest.mark.long),
+        ("carrier", carrier_lost, ("wlan",), 5, "down", pytest.mark.long),
+        ("first-carrier-up", carrier_lost, ("eth",), 5, "up", pytest.mark.long),
+    ):
+        yield pytest.param(fault, links, seconds, direction, id=name, marks=marks)
+
+
+@contextlib.contextmanager
+def streaming(directory, direction: str):
+    """A pair, and a stream through its gateways, which uses both links."""
+    with built(UnevenPair(unique_id(), directory)) as pair:
+        pair.add_route_by_wlan()
+        listener = listen(pair.server)
+        pair.serve("--require", to="127.0.0.1:9000")
+        pair.proxy("--require", *NAMED)
+        ends = connect_by_socks(pair), accept(listener)
+        deliver(*ends)
+        deliver(*reversed(ends))
+        source, sink = ends if direction == "up" else reversed(ends)
+        stream = Stream(source, sink)
+        usage = Usage(pair.client, pair.RATES, "tx_bytes" if direction == "up" else "rx_bytes")
+        for thread in (stream, usage):
+            thread.start()
+        wait_for("use of both links", lambda: usage.all_in_use(0))
+        yield pair, stream, usage
+
+
+@pytest.mark.parametrize("fault, links, seconds, direction", outages())
+def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
+    with streaming(tmp_path, direction) as (pair, stream, usage), measuring(0.05):
+        time.sleep(BEFORE_S)
+        start = time.monotonic()
+        with fault(pair, *links):
+            time.sleep(seconds)
+        end = time.monotonic()
+        time.sleep(AFTER_S)
+        usage.stop()
+        found = outcome(stream, usage, start, end, time.monotonic())
+        stream.finish()
+        if len(links) < len(pair.LINKS):
+            assert found.stall <= MAX_STALL, found
+        assert found.later_stall <= MAX_STALL, found
+        assert found.all_in_use is not None and found.all_in_use <= MAX_ALL_IN_USE, found
+
+
+@pytest.mark.parametrize("link", ["eth", "wlan"])
+@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.long
+def test_path_whose_nat_forgets_is_used_again(tmp_path, link, direction):
+    """Nothing tells: packets of the old flows disappear for good."""
+    with streaming(tmp_path, direction) as (pair, stream, usage), measuring(0.05):
+        start = time.monotonic()
+        with forgotten_flows(pair, link):
+            time.sleep(AFTER_S)
+            usage.stop()
+            found = outcome(stream, usage, start, start, time.monotonic())
+            stream.finish()
+        assert found.later_stall <= MAX_STALL, found
+        back = usage.idle_until(link, start)
+        assert back is not None and back - start <= MAX_ALL_IN_USE, found
+
+
+def paths_of(pair, command="proxy") -> set[str]:
+    """The local addresses of the only connection's subflows."""
+    [connection] = report_of(pair, command)["connections"]
+    return {subflow["local"].rsplit(":", 1)[0] for subflow in connection["subflows"]}
+
+
+@pytest.fixture
+def talking(two_ways):
+    """A pair with one connection by both links."""
+    echo_server(two_ways.server)
+    two_ways.serve("--require", to="127.0.0.1:9000")
+    two_ways.proxy(*REQUIRE)
+    with connect_by_socks(two_ways) as client:
+        assert_echo(client)
+        wait_for("second subflow", lambda: paths_of(two_ways) == {"10.77.1.1", "10.77.2.1"})
+        yield two_ways, client
+
+
+def test_changed_address_is_used(talking):
+    pair, client = talking
+    pair.client.ip("addr del 10.77.2.1/24 dev wlan")
+    wait_for("end of the old subflow", lambda: paths_of(pair) == {"10.77.1.1"}, timeout=1)
+    pair.client.ip("addr add 10.77.2.7/24 dev wlan")
+    wait_for("subflow from the new address", lambda: paths_of(pair) == {"10.77.1.1", "10.77.2.7"}, timeout=2)
+    assert_echo(client)
+
+
+def test_renamed_interface_is_used(talking):
+    """As a modem that is plugged in again may have another name."""
+    pair, client = talking
+    pair.client.ip("link del wlan")
+    wait_for("end of the old subflow", lambda: paths_of(pair) == {"10.77.1.1"}, timeout=1)
+    tool("ip", "link", "add", "wwan7", "netns", pair.client.name, "type", "veth",
+         "peer", "name", "wlan", "netns", pair.server.name)  # fmt: skip
+    pair.server.ip("addr add 10.77.2.2/24 dev wlan")
+    pair.server.ip("link set wlan up")
+    pair.client.ip("addr add 10.77.2.1/24 dev wwan7")
+    pair.client.ip("link set wwan7 up")
+    wait_for("subflow", lambda: paths_of(pair) == {"10.77.1.1", "10.77.2.1"}, timeout=3)
+    assert_echo(client)
+
+
+def test_later_route_is_used(pair):
+    """A path whose interface is up before it has a route."""
+    pair.client.ip("addr del 10.77.2.1/24 dev wlan")
+    pair.client.ip("addr add 10.99.2.1/32 dev wlan")
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    pair.server.ip("route add 10.99.2.1/32 dev wlan")
+    with connect_by_socks(pair) as client:
+        assert_echo(client)
+        pair.client.ip(f"route add {pair.WLAN}/32 dev wlan src 10.99.2.1")
+        wait_for("second subflow", lambda: paths_of(pair) == {"10.77.1.1", "10.99.2.1"}, timeout=2)
+        assert_echo(client)
+
+
+def test_connection_bound_to_an_interface_without_role_keeps_its_subflow(two_ways):
+    """The program chose that interface; only the others' roles are configured."""
+    pair = two_ways
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    script = f"""
+import socket, time
+with socket.socket() as client:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth")
+    client.connect(("{pair.ETH}", 8443))
+    for _ in range(40):
+        client.sendall(b"hello")
+        client.recv(5)
+        time.sleep(0.1)
+"""
+    options = (*REQUIRE[:1], "--trusted", "wlan", "--untrusted", "other0")
+    program = pair.client.start(PLAIT, "run", *options, "--", "python3", "-c", script)
+    both = {"10.77.1.1", "10.77.2.1"}
+    wait_for("both subflows", lambda: pair.status()[-1]["connections"] and paths_of(pair, "run") == both)
+    ports = {subflow["local"] for subflow in report_of(pair, "run")["connections"][0]["subflows"]}
+    time.sleep(1.5)
+    assert {subflow["local"] for subflow in report_of(pair, "run")["connections"][0]["subflows"]} == ports
+    assert program.wait(20) == 0

@@ -310,7 +310,7 @@ fn block_on_gated<T>(
     mut settings: Settings,
     work: impl AsyncFnOnce(Settings, &ThreadGate) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let monitor = geteuid().is_root().then(|| start_monitor(&settings.identities)).transpose()?;
+    let monitor = geteuid().is_root().then(|| start_monitor(&settings)).transpose()?;
     settings.monitor = monitor.clone();
     let gate = Arc::new(ThreadGate::default());
     let of_threads = Arc::clone(&gate);
@@ -327,12 +327,16 @@ fn block_on_gated<T>(
 }
 
 /// Runs this executable as the monitor of this process.
-fn start_monitor(identities: &Identities) -> anyhow::Result<Arc<Monitor>> {
+fn start_monitor(settings: &Settings) -> anyhow::Result<Arc<Monitor>> {
     let mut command = Command::new(env::current_exe().context("cannot find this executable")?);
     command.arg("monitor");
-    if let Some(file) = identities.known_peers() {
+    if let Some(file) = settings.identities.known_peers() {
         let file = path::absolute(file).context("cannot find the file of known peers")?;
         command.arg("--known-peers").arg(file);
+    }
+    // The others keep the capability that it takes.
+    if settings.command == "serve" {
+        command.arg("--close-subflows");
     }
     Monitor::start(command).context("cannot start the monitor of this gateway")
 }
@@ -343,10 +347,14 @@ pub(crate) struct MonitorArgs {
     /// File of the keys of peers that are trusted on first use
     #[arg(long, value_name = "FILE")]
     known_peers: Option<PathBuf>,
+
+    /// Close subflows on silent paths for the gateway
+    #[arg(long)]
+    close_subflows: bool,
 }
 
 pub(crate) fn monitor(args: MonitorArgs) -> anyhow::Result<()> {
-    Ok(run_monitor(args.known_peers)?)
+    Ok(run_monitor(args.known_peers, args.close_subflows)?)
 }
 
 /// Gives up all privileges that the rules do not name.

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use plait_linux::State;
-use plait_linux::mptcp::{FullInfo, Info, Token};
+use plait_linux::mptcp::{FullInfo, Info, Subflow, Token};
 use plait_proto::option::Mode;
 use tokio::net::TcpStream;
 
 use crate::handshake::FirstFlight;
-use crate::paths::{Backoff, POLL_INTERVAL, Path, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL};
+use crate::keepalive;
+use crate::paths::{Backoff, POLL_INTERVAL, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL, Watched};
 use crate::protection::ProtectionStatus;
 use crate::relay::{KeyUpdateCounter, Progress};
 use crate::report::{ConnectionReport, SubflowReport};
@@ -94,8 +95,7 @@ impl Connections {
     pub(crate) fn progress(&self) -> u64 {
         self.all().iter().fold(0, |sum: u64, connection| {
             let acknowledged = Info::of(&connection.far).map_or(0, |info| info.snd_una);
-            let carried = connection.progress.sent.total() + connection.progress.received.total();
-            sum.wrapping_add(acknowledged).wrapping_add(carried)
+            sum.wrapping_add(acknowledged).wrapping_add(connection.carried())
         })
     }
 
@@ -115,6 +115,30 @@ impl Connections {
     }
 }
 
+impl Watched for Connection {
+    fn subflows(&self) -> io::Result<Vec<Subflow>> {
+        FullInfo::of(&self.far).map(|info| info.subflows)
+    }
+
+    fn carried(&self) -> u64 {
+        self.progress.sent.total() + self.progress.received.total()
+    }
+
+    async fn more_than(&self, carried: u64) {
+        loop {
+            let moved = self.progress.moved();
+            if self.carried() != carried {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    fn set_in_use(&self, in_use: bool) {
+        keepalive::set_in_use(&self.far, in_use);
+    }
+}
+
 impl Connection {
     /// Waits until the connection may have further subflows.
     pub(crate) async fn first_flight(&self, first_flight: FirstFlight) {
@@ -125,12 +149,6 @@ impl Connection {
         if first_flight == FirstFlight::BothDirections {
             self.answered().await;
         }
-    }
-
-    /// Its subflows.
-    pub(crate) fn paths(&self) -> io::Result<Vec<Path>> {
-        let subflows = FullInfo::of(&self.far)?.subflows;
-        Ok(subflows.iter().map(|subflow| (subflow.local.ip().to_canonical(), subflow.tcp.state)).collect())
     }
 
     /// Waits until the peer has sent the DATA_ACK of everything sent until now.

@@ -37,6 +37,7 @@ use crate::inbound::ServiceName;
 use crate::keepalive;
 use crate::kmod::{self, Enabled};
 use crate::monitor::Monitor;
+use crate::paths::SubflowCloser;
 use crate::peer_limit::PeerLimit;
 use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus};
 use crate::relay::{RecordOptions, RelayError, Transforms, relay};
@@ -93,6 +94,7 @@ pub struct Gateway {
     /// This process's limit before it was raised; programs that are run get it back.
     pub(crate) descriptor_limit: Rlimit,
     congestion_control: Arc<CongestionControl>,
+    subflow_closer: SubflowCloser,
     connections: Connections,
     counters: Counters,
     pending: PendingHandshakes,
@@ -154,6 +156,7 @@ impl Gateway {
             permits: Arc::new(Semaphore::new(max_carried)),
             max_carried,
             peer_limit: PeerLimit::new(settings.max_connections_per_peer),
+            subflow_closer: SubflowCloser::new(settings.monitor.as_ref()),
             settings,
             negotiation: Arc::new(negotiation),
             congestion_control: Arc::new(congestion_control),
@@ -186,6 +189,11 @@ impl Gateway {
     /// What its MPTCP sockets use.
     pub(crate) fn congestion_control(&self) -> &Arc<CongestionControl> {
         &self.congestion_control
+    }
+
+    /// Closes subflows of accepted connections.
+    pub(crate) fn subflow_closer(&self) -> &SubflowCloser {
+        &self.subflow_closer
     }
 
     /// Does what takes root, if this process gives it up.

@@ -2,12 +2,12 @@
 //!
 //! A gateway that is started by root carries traffic as another user ([`crate::sandbox`]). The files that it keeps about peers,
 //! its cgroups and its status socket remain root's, so that nobody else can change them. The monitor holds them: it knows which
-//! they are before the gateway reads its first byte from the network, takes no path or process id from it, and answers five
+//! they are before the gateway reads its first byte from the network, takes no path or process id from it, and answers six
 //! requests, one JSON document a line. It ends with the gateway; what a killed gateway leaves behind, the next start removes.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{IpAddr, Shutdown};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use chrono::NaiveDate;
 use plait_linux::cgroup::CreatorCgroups;
+use plait_linux::diag::Sockets;
 use plait_linux::sandbox::{CapabilitySet, Files, Rules, Sandbox, ThreadGate};
 use plait_linux::signal::StopSignal;
 use plait_proto::identity::PublicKey;
@@ -44,6 +45,8 @@ enum Request {
     FindKey(String),
     /// Store the peer's key.
     AppendKey { peer: String, key: String },
+    /// Close the subflow between two addresses, on whose path the peer is silent.
+    CloseSubflow { local: SocketAddr, remote: SocketAddr },
     /// Remove the gateway's cgroups and its status socket.
     CleanUp,
 }
@@ -156,6 +159,11 @@ impl Monitor {
         let request = Request::AppendKey { peer: peer.to_string(), key: key.to_string() };
         self.changes.request(&request).map_err(into_error)
     }
+
+    /// Closes a subflow that is not bound to an interface.
+    pub(crate) fn close_subflow(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
+        self.questions.request(&Request::CloseSubflow { local, remote }).map_err(into_error)
+    }
 }
 
 /// Writes a document in one line.
@@ -186,14 +194,16 @@ struct MonitorProcess {
     sealed: SealedPeers,
     keys: Option<KnownPeers>,
     cgroups: Option<CreatorCgroups>,
+    /// For a gateway that may not close subflows itself.
+    sockets: Option<Mutex<Sockets>>,
 }
 
 /// Runs the monitor of the parent process, whose requests arrive on stdin and stdout, which are sockets, until that ends.
-/// `known_peers`: the file of the keys of first use.
+/// `known_peers`: the file of the keys of first use. `closes_subflows`: the gateway may not close subflows itself.
 ///
 /// # Errors
 /// The monitor cannot confine itself, or its parent broke the protocol.
-pub fn run_monitor(known_peers: Option<PathBuf>) -> io::Result<()> {
+pub fn run_monitor(known_peers: Option<PathBuf>, closes_subflows: bool) -> io::Result<()> {
     let gateway =
         getppid().ok_or_else(|| io::Error::other("the gateway has ended"))?.as_raw_pid().unsigned_abs();
     // A service manager that ends all processes of a service must not end this one first.
@@ -205,6 +215,7 @@ pub fn run_monitor(known_peers: Option<PathBuf>) -> io::Result<()> {
         sealed: SealedPeers::of_user(),
         keys: known_peers.map(KnownPeers::in_file),
         cgroups: CreatorCgroups::below_current(gateway).ok(),
+        sockets: if closes_subflows { Sockets::open().ok().map(Mutex::new) } else { None },
     };
     let gate = ThreadGate::default();
     thread::scope(|scope| {
@@ -222,7 +233,7 @@ pub fn run_monitor(known_peers: Option<PathBuf>) -> io::Result<()> {
 }
 
 impl MonitorProcess {
-    /// Keeps what the five requests need: root's files without being their owner's group, and nothing of the network.
+    /// Keeps what the requests need: root's files without being their owner's group, and of the network the closing of subflows.
     fn confine(&self, gate: &ThreadGate) -> io::Result<()> {
         let mut files = Files { manage: self.sealed.directories(), ..Files::default() };
         files.manage.extend(self.keys.iter().flat_map(KnownPeers::directories));
@@ -230,7 +241,10 @@ impl MonitorProcess {
         if let Some(cgroups) = &self.cgroups {
             files.remove_cgroups_below(cgroups.parent()?);
         }
-        let capabilities = CapabilitySet::DAC_OVERRIDE;
+        let mut capabilities = CapabilitySet::DAC_OVERRIDE;
+        if self.sockets.is_some() {
+            capabilities |= CapabilitySet::NET_ADMIN;
+        }
         let sandbox = Sandbox::new(Rules { capabilities, user: None, files, signals: None });
         let confined = sandbox.and_then(|sandbox| gate.confine(sandbox));
         confined.map(|_| ()).map_err(io::Error::other)
@@ -272,12 +286,21 @@ impl MonitorProcess {
                 });
                 write_line(stream, &appended)
             }
+            Request::CloseSubflow { local, remote } => write_line(stream, &self.close_subflow(local, remote)),
             Request::CleanUp => {
                 let cleaned = self.cgroups.as_ref().map_or(Ok(()), CreatorCgroups::remove).map_err(other);
                 let _ = status::socket_path(self.gateway).and_then(fs::remove_file);
                 write_line(stream, &cleaned)
             }
         }
+    }
+
+    /// Only subflows are closed, no other connections.
+    fn close_subflow(&self, local: SocketAddr, remote: SocketAddr) -> Reply<()> {
+        let sockets = self.sockets.as_ref();
+        let sockets = sockets.ok_or_else(|| Failure::Other("this monitor closes no subflows".into()))?;
+        let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        sockets.abort_subflow(local, remote, 0).map(|_| ()).map_err(other)
     }
 
     fn keys(&self) -> Result<&KnownPeers, Failure> {

@@ -1,4 +1,4 @@
-//! Limits how often something is logged for each peer, in bounded memory.
+//! Limits how often something happens for each key, such as that something is logged for a peer, in bounded memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -35,7 +35,7 @@ impl<K: Eq + Hash> RateLimit<K> {
         RateLimit { interval, burst, windows }
     }
 
-    /// Whether to log an event, and with it the number of those that were not logged since the last one; `None`: not.
+    /// Whether an event is admitted, and the number of those that were not since the last one; `None`: it is not.
     pub(crate) fn admit(&self, key: K) -> Option<u64> {
         self.admit_at(Instant::now(), key)
     }

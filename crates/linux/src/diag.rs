@@ -48,6 +48,12 @@ pub enum Error {
         /// The kernel's reason.
         reason: netlink::Error,
     },
+    /// The kernel did not abort a subflow.
+    #[error(
+        "cannot close a subflow: {0}; expected root, or CAP_NET_ADMIN in this network namespace, and a kernel with \
+         CONFIG_INET_DIAG_DESTROY"
+    )]
+    Abort(netlink::Error),
     /// A netlink socket cannot be opened.
     #[error("cannot open a netlink socket: {0}")]
     Open(io::Error),

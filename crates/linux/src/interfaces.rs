@@ -3,6 +3,8 @@
 //! Queries the network namespace of the calling thread by netlink (`rtnetlink(7)`), which requires no privileges. No
 //! data from the kernel makes this module panic.
 
+mod changes;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -11,6 +13,8 @@ use crate::bytes::{ip_address, u8_at, u16_at, u32_at};
 use crate::netlink::message::{Message, NLM_F_ACK, Request};
 use crate::netlink::{Error, Socket};
 use crate::sockopt;
+
+pub use changes::Changes;
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -45,4 +45,4 @@ pub mod traffic_control;
 pub mod user;
 
 pub use leftovers::{clean_run_directory, has_ended, run_directory};
-pub use tcp_info::{State, TcpInfo};
+pub use tcp_info::{Answers, State, TcpInfo};

@@ -156,6 +156,11 @@ impl Listener {
         Listener::join(Socket::generic()?, &[group])
     }
 
+    /// Joins groups of the routing family.
+    pub(crate) fn route(groups: &[u32]) -> io::Result<Listener> {
+        Listener::join(Socket::route()?, groups)
+    }
+
     /// Joins socket diagnostics groups.
     pub(crate) fn diag(groups: &[u32]) -> io::Result<Listener> {
         Listener::join(Socket::diag()?, groups)

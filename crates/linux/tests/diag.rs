@@ -6,11 +6,11 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
-use plait_linux::State;
-use plait_linux::diag::{Closed, Sample, Watch};
+use plait_linux::diag::{Closed, Sample, Sockets, Watch};
 use plait_linux::mptcp::{FullInfo, Info};
+use plait_linux::{Answers, State};
 use socket2::{Domain, Socket};
-use topology::{Topology, connect};
+use topology::{Topology, connect, wait_for_subflows};
 
 fn watch(host: &plait_linux::netns::Named) -> Watch {
     host.run(|| Watch::open().expect("watch opens")).expect("namespace can be entered")
@@ -71,7 +71,9 @@ fn samples_match_socket_state() {
             assert!((read.time - sample.time).abs() < 1e-6);
             let mut expected = sample.clone();
             // Not serialized.
-            expected.subflows.iter_mut().for_each(|subflow| subflow.tcp.window_scales = None);
+            for subflow in &mut expected.subflows {
+                (subflow.tcp.window_scales, subflow.tcp.answers) = (None, Answers::default());
+            }
             assert_eq!(Sample { time: sample.time, ..read }, expected);
         }
     }
@@ -150,4 +152,35 @@ fn reports_connections_between_two_samples() {
     let counters: Vec<_> = sample.subflows.iter().map(|s| (s.joined, s.closed, s.tcp.bytes_sent)).collect();
     let closed = Some(Closed::Final);
     assert_eq!(counters, [(Some(false), closed, Some(5000)), (Some(true), closed, Some(0))]);
+}
+
+#[test]
+fn aborts_one_subflow_and_no_other_connection() {
+    let Some(net) = Topology::new("aborts_one_subflow_and_no_other_connection") else { return };
+    for (domain, to, local) in [
+        (Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1"),
+        (Domain::IPV6, ["fd00:1::2", "fd00:2::2"], "fd00:2::1"),
+        (Domain::IPV6, ["::ffff:10.1.0.2", "10.2.0.2"], "10.2.0.1"),
+    ] {
+        let (mut client, mut server) = connect(&net, domain, to, local, true);
+        let subflows = FullInfo::of(&server).expect("state is readable").subflows;
+        let joined = subflows.iter().find(|subflow| subflow.remote.ip().to_string() == local);
+        let (local, remote) = joined.map(|subflow| (subflow.local, subflow.remote)).expect("it was joined");
+        let mut sockets =
+            net.server.run(Sockets::open).expect("namespace can be entered").expect("sockets open");
+        assert!(sockets.abort_subflow(local, remote, 0).expect("it is aborted"));
+        assert!(!sockets.abort_subflow(local, remote, 0).expect("there is none any longer"));
+        wait_for_subflows(&client, 1);
+        client.write_all(b"ping").expect("write succeeds");
+        server.read_exact(&mut [0; 4]).expect("the connection continues");
+    }
+    let plain = net.server.run(|| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("any port");
+        let address = listener.local_addr().expect("it is bound");
+        let stream = std::net::TcpStream::connect(address).expect("it listens");
+        let local = stream.local_addr().expect("it is connected");
+        let mut sockets = Sockets::open().expect("sockets open");
+        sockets.abort_subflow(local, address, 0).expect("the kernel answers")
+    });
+    assert!(!plain.expect("namespace can be entered"), "a TCP connection is none of MPTCP's");
 }

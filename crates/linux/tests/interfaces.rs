@@ -3,9 +3,11 @@
 mod topology;
 
 use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use plait_linux::interfaces::{
-    Address, Interface, Route, Scope, accepts, interfaces, route, route_of, route_via,
+    Address, Changes, Interface, Route, Scope, accepts, interfaces, route, route_of, route_via,
 };
 use topology::{Topology, interface_index, ip};
 
@@ -117,4 +119,26 @@ fn strict_reverse_path_filter_rejects_packets_by_another_interface() {
             assert_eq!(found, Some(Route { if_index: a1, source: own, gateway: Some(address("10.2.0.2")) }));
         })
         .expect("namespace can be entered");
+}
+
+#[test]
+fn changes_of_links_addresses_and_routes_are_reported() {
+    let Some(net) = Topology::new("changes_of_links_addresses_and_routes_are_reported") else { return };
+    let mut changes =
+        net.client.run(Changes::open).expect("namespace can be entered").expect("subscription succeeds");
+    let mut changed = || {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !changes.take().expect("changes are readable") {
+            assert!(Instant::now() < deadline, "no change was reported");
+            thread::sleep(Duration::from_millis(2));
+        }
+        // What else the change brought.
+        thread::sleep(Duration::from_millis(100));
+        changes.take().expect("changes are readable");
+    };
+    for change in ["addr add 10.9.0.1/32 dev a0", "route add 203.0.113.0/24 via 10.1.0.2", "link set a1 down"]
+    {
+        ip(&format!("-n {} {change}", net.client.name()));
+        changed();
+    }
 }

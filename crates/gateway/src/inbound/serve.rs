@@ -21,6 +21,7 @@ use crate::congestion_control::CongestionControl;
 use crate::error::StartError;
 use crate::gateway::Gateway;
 use crate::handshake::{Established, FailureReason, FirstFlight, Side, sealed_params};
+use crate::paths::close_silent;
 use crate::protection::Refusal;
 use crate::socket::{canonical, send_last};
 
@@ -153,7 +154,13 @@ impl Gateway {
             }
             pending().await
         };
-        Ok(self.carry(&near, &connection, transforms, early_subflow).await?)
+        let failed = async {
+            tokio::select! {
+                refusal = early_subflow => refusal,
+                never = close_silent(&*connection, self.subflow_closer()) => match never {},
+            }
+        };
+        Ok(self.carry(&near, &connection, transforms, failed).await?)
     }
 }
 

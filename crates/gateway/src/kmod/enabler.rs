@@ -27,7 +27,7 @@ use crate::bindings::{
 };
 use crate::bpf::{self, BpfError, lookup};
 use crate::handshake::Negotiator;
-use crate::paths::{Blackholes, PathName, Subflows};
+use crate::paths::{Blackholes, PathName, PathWatch, Subflows};
 use crate::protection::{PlainReason, Refusal};
 use crate::ring_events::RingEvents;
 use crate::skeleton::trusted::TrustedSkelBuilder;
@@ -254,9 +254,9 @@ impl Enabler {
         };
         let subflows = Arc::clone(&self.subflows);
         self.paths.spawn(async move {
-            let watch = subflows.watch(connection.token, connection.remote, connection.if_index);
+            let watch = PathWatch::new(&subflows, connection.token, connection.remote, connection.if_index);
             tokio::select! {
-                error = watch.run(connection.first_flight(), || connection.paths()) => debug!("{remote}: {error}"),
+                error = watch.run(connection.first_flight(), &connection) => debug!("{remote}: {error}"),
                 () = connection.ended() => {}
             }
         });

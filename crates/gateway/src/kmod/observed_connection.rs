@@ -1,16 +1,16 @@
 //! A connection of another process, whose paths are managed here, as the kernel's socket lists show it.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use plait_linux::State;
 use plait_linux::TcpInfo;
 use plait_linux::diag::{self, Sockets};
-use plait_linux::mptcp::{Info, Token};
+use plait_linux::mptcp::{Info, Subflow, Token};
 
-use crate::paths::{Backoff, POLL_INTERVAL, Path, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL};
+use crate::paths::{Backoff, POLL_INTERVAL, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL, Watched};
 
 /// Between two checks of an idle connection, at most.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -27,7 +27,7 @@ pub(super) struct SocketLists {
     subflows: Mutex<Option<(Instant, Arc<[ListedSubflow]>)>>,
 }
 
-type ListedSubflow = (Token, SocketAddr, State);
+type ListedSubflow = (Token, Subflow);
 
 impl SocketLists {
     pub(super) fn open() -> Result<SocketLists, diag::Error> {
@@ -61,6 +61,27 @@ pub(super) struct ObservedConnection {
     pub(super) lists: Arc<SocketLists>,
 }
 
+impl Watched for ObservedConnection {
+    fn subflows(&self) -> io::Result<Vec<Subflow>> {
+        let subflows = self.lists.subflows()?;
+        Ok(subflows
+            .iter()
+            .filter(|(token, _)| *token == self.token)
+            .map(|(_, found)| found.clone())
+            .collect())
+    }
+
+    fn carried(&self) -> u64 {
+        0
+    }
+
+    async fn more_than(&self, _carried: u64) {
+        pending().await
+    }
+
+    fn set_in_use(&self, _in_use: bool) {}
+}
+
 impl ObservedConnection {
     /// Waits until the connection may have further subflows: what was sent first is DATA_ACKed, and the peer has begun to
     /// answer, or silently receives an upload. Also ends when the connection, or its initial subflow, has ended.
@@ -80,13 +101,6 @@ impl ObservedConnection {
         while self.initial().is_some_and(|tcp| tcp.bytes_received == 0 && !is_upload(&tcp)) {
             backoff.sleep().await;
         }
-    }
-
-    /// Its subflows.
-    pub(super) fn paths(&self) -> io::Result<Vec<Path>> {
-        let subflows = self.lists.subflows()?;
-        let own = subflows.iter().filter(|(token, ..)| *token == self.token);
-        Ok(own.map(|(_, local, state)| (local.ip().to_canonical(), *state)).collect())
     }
 
     /// Waits until some time after the connection has ended.

@@ -29,7 +29,7 @@ use crate::handshake::{
     sealed_params,
 };
 use crate::keepalive;
-use crate::paths::{Blackholes, PathName, Roles, Routes, Subflows};
+use crate::paths::{Blackholes, PathName, PathWatch, Roles, Routes, Subflows, close_silent};
 use crate::protection::{ProtectionStatus, Refusal};
 use crate::relay::RelayError;
 use crate::socket::{canonical, configure, has_mptcp};
@@ -421,25 +421,22 @@ impl Outbound {
         let Opened { peer, far, established } = opened;
         let Established { protection, transforms, first_flight, .. } = established;
         let connection = self.gateway.register(application, peer, far, protection);
-        let watch = self
-            .subflows
-            .as_ref()
-            .zip(connection.token)
-            .map(|(subflows, token)| subflows.watch(token, peer, subflows.index_of(&connection.far)));
+        let watch = self.subflows.as_ref().zip(connection.token).map(|(subflows, token)| {
+            PathWatch::new(subflows, token, peer, subflows.index_of(&connection.far))
+        });
         let paths_failed = async {
             match watch {
                 Some(watch) => {
                     let first_flight = connection.first_flight(first_flight);
-                    RelayError::Far(watch.run(first_flight, || connection.paths()).await)
+                    RelayError::Far(watch.run(first_flight, &*connection).await)
                 }
-                None => pending().await,
+                None => match close_silent(&*connection, self.gateway.subflow_closer()).await {},
             }
         };
         let failed = async {
             tokio::select! {
                 error = paths_failed => CarryError::from(error),
                 error = intercepted(&connection) => error.into(),
-                never = keepalive::adapt(&connection) => match never {},
             }
         };
         let carried = self.gateway.carry(near, &connection, transforms, failed).await;

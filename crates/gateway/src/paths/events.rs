@@ -1,4 +1,4 @@
-//! Routes the kernel's path-manager events to the connections that they concern.
+//! Routes the kernel's path-manager events to the connections that they concern, and reads those of interfaces.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use plait_linux::interfaces::Changes;
 use plait_linux::mptcp::Token;
 use plait_linux::pm::{Event, Events};
 use tokio::io::unix::AsyncFd;
@@ -114,5 +115,21 @@ pub(super) async fn read_events(
             }
         }
         ready.clear_ready();
+    }
+}
+
+/// Calls `changed` after each change, until it returns `None`.
+pub(super) async fn read_changes(
+    mut changes: Changes,
+    readable: AsyncFd<OwnedFd>,
+    changed: impl Fn() -> Option<()>,
+) -> io::Result<()> {
+    loop {
+        let mut ready = readable.readable().await?;
+        let has_changed = changes.take()?;
+        ready.clear_ready();
+        if has_changed && changed().is_none() {
+            return Ok(());
+        }
     }
 }

@@ -9,8 +9,8 @@ use plait_linux::interfaces::Interface;
 use super::events::PathEvent;
 use crate::socket::canonical;
 
-/// Before a subflow that failed or was lost is created again: at first, and at most.
-const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// From one attempt to create a subflow to the next: at first, and at most.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 
 /// Announced addresses kept per connection; a malicious peer may announce any number.
 const MAX_ANNOUNCED: usize = 16;
@@ -22,23 +22,43 @@ pub(super) struct Plan {
     initial_interface: u32,
     announced: Vec<(u8, SocketAddr)>,
     attempts: HashMap<u32, Attempts>,
+    /// Local addresses; the place of each, from 1, is its identifier.
+    sources: Vec<IpAddr>,
 }
 
 /// The attempts to create a subflow through one interface.
 struct Attempts {
-    /// The interface's address identifier in this connection.
-    id: u8,
     delay: Duration,
     due: Instant,
-    /// The peer has reset the last one.
-    rejected: bool,
+    /// The interface had a subflow.
+    was_live: bool,
+    last: Outcome,
+    /// Subflows closed by this end whose event is still to come.
+    closed_here: u32,
+}
+
+/// The outcome of the last attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// A subflow, or there was no attempt.
+    Live,
+    /// None yet, or silence.
+    Open,
+    /// A reset.
+    Rejected,
 }
 
 impl Plan {
     /// `initial` is the peer's address of the initial subflow, `interface` its interface, or 0.
     pub(super) fn new(initial: SocketAddr, interface: u32) -> Plan {
         let initial = canonical(initial);
-        Plan { initial, initial_interface: interface, announced: Vec::new(), attempts: HashMap::new() }
+        Plan {
+            initial,
+            initial_interface: interface,
+            announced: Vec::new(),
+            attempts: HashMap::new(),
+            sources: Vec::new(),
+        }
     }
 
     pub(super) fn apply(&mut self, event: PathEvent) {
@@ -53,8 +73,11 @@ impl Plan {
             }
             PathEvent::Withdrawn { id } => self.announced.retain(|(known, _)| *known != id),
             PathEvent::Closed { interface, by_peer } => {
-                if let Some(attempts) = self.attempts.get_mut(&interface) {
-                    attempts.rejected = by_peer;
+                let Some(attempts) = self.attempts.get_mut(&interface) else { return };
+                if attempts.closed_here > 0 {
+                    attempts.closed_here -= 1;
+                } else if attempts.last != Outcome::Live {
+                    attempts.last = if by_peer { Outcome::Rejected } else { Outcome::Open };
                 }
             }
             PathEvent::Changed => {}
@@ -87,11 +110,45 @@ impl Plan {
         }
     }
 
-    /// The interface has a subflow.
-    pub(super) fn set_live(&mut self, interface: u32) {
-        if let Some(attempts) = self.attempts.get_mut(&interface) {
-            attempts.delay = RETRY_DELAY.0;
+    /// Retries interfaces at once that had a subflow, unless the peer resets attempts: this host's interfaces have changed, or the
+    /// connection is in use again.
+    pub(super) fn retry_lost(&mut self) {
+        for attempts in self.attempts.values_mut().filter(|attempts| attempts.is_lost()) {
+            (attempts.delay, attempts.due) = (RETRY_DELAY.0, Instant::now());
         }
+    }
+
+    /// The interface has a subflow that answers. One that the peer resets soon after its SYN-ACK does not count. Returns whether
+    /// it had lost one before.
+    pub(super) fn set_live(&mut self, interface: u32) -> bool {
+        let attempts = self.attempts(interface);
+        if attempts.due > Instant::now() {
+            return false;
+        }
+        let was_lost = attempts.is_lost() && attempts.last == Outcome::Open;
+        (attempts.delay, attempts.was_live, attempts.last) = (RETRY_DELAY.0, true, Outcome::Live);
+        was_lost
+    }
+
+    /// This end closes a subflow. The kernel reports one whose SYN was not answered as reset.
+    pub(super) fn closes(&mut self, interface: u32) {
+        self.attempts(interface).closed_here += 1;
+    }
+
+    /// The number of attempts at the same time: two where a subflow was lost, so that two SYNs are sent in a second.
+    pub(super) fn max_opening(&self, interface: u32) -> usize {
+        if self.attempts.get(&interface).is_some_and(Attempts::is_lost) { 2 } else { 1 }
+    }
+
+    /// Whether the interface had a subflow, and an attempt to create another one has failed.
+    pub(super) fn is_probe(&self, interface: u32) -> bool {
+        let attempts = self.attempts.get(&interface);
+        attempts.is_some_and(|attempts| attempts.is_lost() && attempts.last == Outcome::Open)
+    }
+
+    /// Puts off an attempt.
+    pub(super) fn postpone(&mut self, interface: u32, delay: Duration) {
+        self.attempts(interface).due = Instant::now() + delay;
     }
 
     pub(super) fn is_due(&self, interface: u32) -> bool {
@@ -102,32 +159,56 @@ impl Plan {
     /// know the connection any longer.
     pub(super) fn is_rejected(&self) -> bool {
         self.attempts.contains_key(&self.initial_interface)
-            && self.attempts.values().all(|attempts| attempts.rejected)
+            && self.attempts.values().all(|attempts| attempts.last == Outcome::Rejected)
     }
 
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.attempts.values().map(|attempts| attempts.due).filter(|due| *due > Instant::now()).min()
     }
 
-    /// Records an attempt and returns the interface's address identifier.
-    pub(super) fn record_attempt(&mut self, interface: u32) -> u8 {
-        let next_id = u8::try_from(self.attempts.len() + 1).unwrap_or(u8::MAX);
-        let attempts = self.attempts.entry(interface).or_insert(Attempts {
-            id: next_id,
+    /// Records an attempt, and returns the identifier of its local address. A connection that is in use looks for a path that it
+    /// has lost all the time, by two SYNs a second, unless the peer resets it.
+    pub(super) fn record_attempt(&mut self, interface: u32, source: IpAddr, in_use: bool) -> u8 {
+        let attempts = self.attempts(interface);
+        let max = if in_use && attempts.is_lost() { RETRY_DELAY.0 } else { RETRY_DELAY.1 };
+        attempts.last = Outcome::Open;
+        attempts.due = Instant::now() + attempts.delay.min(max);
+        attempts.delay = (attempts.delay * 2).min(max);
+        self.identifier(source)
+    }
+
+    fn attempts(&mut self, interface: u32) -> &mut Attempts {
+        self.attempts.entry(interface).or_insert_with(|| Attempts {
             delay: RETRY_DELAY.0,
             due: Instant::now(),
-            rejected: false,
-        });
-        attempts.rejected = false;
-        attempts.due = Instant::now() + attempts.delay;
-        attempts.delay = (attempts.delay * 2).min(RETRY_DELAY.1);
-        attempts.id
+            was_live: false,
+            last: Outcome::Live,
+            closed_here: 0,
+        })
+    }
+
+    /// The kernel takes no other address for an identifier, and no other identifier for an address.
+    fn identifier(&mut self, source: IpAddr) -> u8 {
+        let place = self.sources.iter().position(|known| *known == source).unwrap_or(self.sources.len());
+        if place == self.sources.len() {
+            self.sources.push(source);
+        }
+        u8::try_from(place + 1).unwrap_or(u8::MAX)
+    }
+}
+
+impl Attempts {
+    /// Whether the interface had a subflow, and the peer does not reset a further one.
+    fn is_lost(&self) -> bool {
+        self.was_live && self.last != Outcome::Rejected
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
     #[test]
     fn announced_address_is_tried_at_once_but_not_forever() {
@@ -137,29 +218,66 @@ mod tests {
         for _ in 0..100 {
             plan.apply(PathEvent::Announced { id: 1, address });
             if plan.is_due(7) {
-                plan.record_attempt(7);
+                plan.record_attempt(7, LOCAL, false);
                 attempts += 1;
             }
             assert!(!plan.is_due(7), "a delay follows every attempt");
         }
-        // Delays of 2, 4, 8, 16, 32 and 60 s.
-        assert_eq!(attempts, 5);
+        // Delays of 0.5, 1, 2, 4, 8, 16, 32 and 60 s.
+        assert_eq!(attempts, 7);
     }
 
     #[test]
     fn peer_that_resets_every_interface_has_lost_the_connection() {
         let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
         let reset = |interface| PathEvent::Closed { interface, by_peer: true };
-        plan.record_attempt(2);
+        plan.set_live(1);
+        plan.record_attempt(2, LOCAL, true);
         plan.apply(reset(2));
         plan.apply(reset(1));
         assert!(!plan.is_rejected(), "the initial interface was not tried again");
-        plan.record_attempt(1);
+        plan.record_attempt(1, LOCAL, true);
         assert!(!plan.is_rejected(), "it has not answered");
         plan.apply(PathEvent::Closed { interface: 1, by_peer: false });
         assert!(!plan.is_rejected(), "it is silent");
-        plan.record_attempt(1);
+        plan.record_attempt(1, LOCAL, true);
         plan.apply(reset(1));
         assert!(plan.is_rejected());
+    }
+
+    #[test]
+    fn lost_path_is_tried_all_the_time_while_the_connection_is_in_use() {
+        let attempt = |in_use| {
+            let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
+            plan.set_live(1);
+            for _ in 0..20 {
+                plan.record_attempt(1, LOCAL, in_use);
+            }
+            plan.next_retry().expect("it was tried").duration_since(Instant::now())
+        };
+        assert!(attempt(true) <= RETRY_DELAY.0);
+        assert!(attempt(false) > RETRY_DELAY.0 * 100);
+    }
+
+    #[test]
+    fn attempt_that_is_given_up_is_not_rejected() {
+        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
+        let reset = PathEvent::Closed { interface: 1, by_peer: true };
+        plan.record_attempt(1, LOCAL, true);
+        plan.closes(1);
+        plan.record_attempt(1, LOCAL, true);
+        plan.apply(reset);
+        assert!(!plan.is_rejected());
+        plan.apply(reset);
+        assert!(plan.is_rejected());
+    }
+
+    #[test]
+    fn identifiers_belong_to_addresses() {
+        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
+        let other = IpAddr::from([192, 0, 2, 8]);
+        assert_eq!(plan.record_attempt(1, LOCAL, true), 1);
+        assert_eq!(plan.record_attempt(1, other, true), 2, "the interface has another address");
+        assert_eq!(plan.record_attempt(2, LOCAL, true), 1);
     }
 }

@@ -42,4 +42,9 @@ impl Routes {
         };
         Ok(found)
     }
+
+    /// Forgets all, because routes have changed.
+    pub(crate) fn clear(&self) {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }

@@ -1,64 +1,55 @@
-//! Trusted path first: a connection's further subflows are created here, and not before its first flight has arrived.
-//!
-//! While a connection has one subflow the kernel cannot send elsewhere. So a connection starts with one, on the trusted
-//! path, managed from user space; once the first flight ([`crate::handshake::FirstFlight`]) is DATA_ACKed, one subflow per
-//! further interface is created. From then on [`PathWatch::run`] compares the subflows with the interfaces, whenever the
-//! kernel reports a change and every few seconds, so that a lost subflow is replaced and a new interface is used.
-//!
-//! The connections are those of a gateway, or those that the kernel module protects ([`crate::kmod`]).
+//! What the watched connections of this host share: its interfaces, the kernel's path manager, and events of both.
 
 use std::collections::BTreeSet;
-use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use plait_linux::State;
-use plait_linux::interfaces::{self, Interface};
+use plait_linux::interfaces::{self, Changes, Interface};
 use plait_linux::mptcp::Token;
-use plait_linux::pm::{Events, Local, PathManager};
+use plait_linux::pm::{self, Events, Local, PathManager};
 use socket2::SockRef;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
-use super::events::{EventRouter, PathEvent, read_events};
-use super::plan::Plan;
+use super::events::{EventRouter, PathEvent, read_changes, read_events};
 use super::roles::{PathName, Roles};
 use super::routes::Routes;
+use crate::rate_limit::RateLimit;
 use crate::socket::watch_readable;
-
-/// Interfaces are compared with subflows at least this often.
-const TICK: Duration = Duration::from_secs(5);
-
-/// A connection without a path for this long has failed. The kernel has such a timeout too (`net.mptcp.close_timeout`), but
-/// every attempt to create a subflow restarts it, even if the peer has forgotten the connection and resets the attempt.
-const NO_PATH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A list of interfaces serves all connections for this long.
 const INTERFACES_MAX_AGE: Duration = Duration::from_millis(200);
 
-/// A subflow: its local address and TCP state.
-pub(crate) type Path = (IpAddr, State);
-
-/// Creates the further subflows of connections.
+/// Creates and closes the further subflows of connections.
 pub(crate) struct Subflows {
     roles: Roles,
     manager: PathManager,
     router: Mutex<EventRouter>,
     interfaces: Mutex<Option<(Instant, Arc<[Interface]>)>>,
     routes: Arc<Routes>,
+    /// Interfaces, addresses or routes have changed, or a path is back.
+    changed: watch::Sender<()>,
+    /// The probes of all connections, by interface.
+    probes: RateLimit<u32>,
 }
 
+/// Attempts by which all connections probe a silent path in a second, of up to four SYNs each. One that is answered is announced
+/// to the other connections.
+const MAX_PROBES: u32 = 4;
+
 impl Subflows {
-    /// Reads the kernel's path-manager events in a background task, which ends with the last user of this value.
+    /// Reads the kernel's events in background tasks, which end with the last user of this value.
     pub(crate) fn start(roles: Roles, routes: Arc<Routes>) -> io::Result<Arc<Subflows>> {
         let manager = PathManager::open().map_err(io::Error::other)?;
         let events = Events::open().map_err(io::Error::other)?;
         let readable = watch_readable(&events)?;
-        let (router, interfaces) = (Mutex::default(), Mutex::default());
-        let subflows = Arc::new(Subflows { roles, manager, router, interfaces, routes });
+        let (router, interfaces, changed) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
+        let probes = RateLimit::new(MAX_PROBES, Duration::from_secs(1));
+        let subflows = Arc::new(Subflows { roles, manager, router, interfaces, routes, changed, probes });
+        subflows.watch_interfaces();
         let weak = Arc::downgrade(&subflows);
         tokio::spawn(async move {
             let deliver = |event| weak.upgrade().map(|subflows| subflows.router().deliver(event));
@@ -69,15 +60,82 @@ impl Subflows {
         Ok(subflows)
     }
 
+    /// Without this, changes of interfaces are noticed later.
+    fn watch_interfaces(self: &Arc<Self>) {
+        let opened = Changes::open().and_then(|changes| Ok((watch_readable(&changes)?, changes)));
+        let (readable, changes) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return warn!("changes of interfaces are noticed late: {error}"),
+        };
+        let weak = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let changed = || {
+                weak.upgrade().map(|subflows| {
+                    subflows.forget_interfaces();
+                    subflows.announce_change();
+                })
+            };
+            if let Err(error) = read_changes(changes, readable, changed).await {
+                warn!("changes of interfaces are noticed late: {error}");
+            }
+        });
+    }
+
+    fn forget_interfaces(&self) {
+        *self.interfaces.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.routes.clear();
+    }
+
     fn router(&self) -> MutexGuard<'_, EventRouter> {
         self.router.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes to the events of one connection's paths. `interface` is that of its initial subflow, or 0.
-    pub(crate) fn watch(&self, token: Token, peer: SocketAddr, interface: u32) -> PathWatch<'_> {
-        let events = self.router().subscribe(token);
-        let plan = Plan::new(peer, interface);
-        PathWatch { token, events, plan, last_path: Instant::now(), subflows: self }
+    /// Subscribes to the events of one connection's paths, until [`unsubscribe`](Self::unsubscribe).
+    pub(super) fn subscribe(&self, token: Token) -> mpsc::Receiver<PathEvent> {
+        self.router().subscribe(token)
+    }
+
+    pub(super) fn unsubscribe(&self, token: Token) {
+        self.router().unsubscribe(token);
+    }
+
+    /// Tells of changes of interfaces, addresses and routes, and of paths that are back.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Tells the watches of all connections to look at once.
+    pub(super) fn announce_change(&self) {
+        // Nobody may listen.
+        let _ = self.changed.send(());
+    }
+
+    /// Whether a connection may probe a silent path now.
+    pub(super) fn admit_probe(&self, interface: u32) -> bool {
+        self.probes.admit(interface).is_some()
+    }
+
+    /// Starts to create a subflow of a connection.
+    pub(super) fn create(
+        &self,
+        token: Token,
+        local: &Local,
+        remote: SocketAddr,
+        remote_id: u8,
+    ) -> Result<(), pm::Error> {
+        self.manager.subflow_create(token, local, remote, remote_id)
+    }
+
+    /// Closes a subflow of a connection.
+    pub(super) fn close(&self, token: Token, local: SocketAddr, remote: SocketAddr) {
+        let closed = self.manager.subflow_destroy(token, local, remote).or_else(|_| {
+            // An IPv6 socket may have IPv4 addresses.
+            self.manager.subflow_destroy(token, mapped(local), mapped(remote))
+        });
+        match closed {
+            Ok(()) => debug!("closed the subflow from {local} to {remote}"),
+            Err(error) => debug!("{error}"),
+        }
     }
 
     /// The interfaces that connections may use now.
@@ -85,6 +143,13 @@ impl Subflows {
         let Ok(interfaces) = self.interfaces() else { return Vec::new() };
         let usable = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
         usable.filter(|interface| self.roles.of(interface).is_some()).cloned().collect()
+    }
+
+    /// Whether no interface with a carrier has this address, whatever its role: a program may bind a connection to any.
+    pub(super) fn is_gone(&self, local: IpAddr) -> bool {
+        let has_address =
+            |interface: &Interface| interface.addresses.iter().any(|address| address.ip == local);
+        self.interfaces().is_ok_and(|list| !list.iter().any(|each| each.running && has_address(each)))
     }
 
     /// The configured paths that connections cannot use now.
@@ -147,106 +212,9 @@ impl Subflows {
     }
 }
 
-/// The subscription to one connection's path events.
-pub(crate) struct PathWatch<'a> {
-    token: Token,
-    events: mpsc::Receiver<PathEvent>,
-    plan: Plan,
-    /// When the connection was last seen to have a subflow.
-    last_path: Instant,
-    subflows: &'a Subflows,
-}
-
-impl Drop for PathWatch<'_> {
-    fn drop(&mut self) {
-        self.subflows.router().unsubscribe(self.token);
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
     }
-}
-
-impl PathWatch<'_> {
-    /// Manages the connection's subflows from the end of its first flight on, until dropped, or until the connection is lost,
-    /// which is the error: the peer rejects every subflow, or there has been none for too long. `paths` lists its subflows.
-    pub(crate) async fn run(
-        mut self,
-        first_flight: impl Future<Output = ()>,
-        paths: impl Fn() -> io::Result<Vec<Path>>,
-    ) -> io::Error {
-        tokio::select! {
-            () = first_flight => {}
-            error = self.lost_early(&paths) => return error,
-        }
-        self.last_path = Instant::now();
-        loop {
-            while let Ok(event) = self.events.try_recv() {
-                self.plan.apply(event);
-            }
-            if let Ok(paths) = paths() {
-                if !has_live(&paths) && self.plan.is_rejected() {
-                    return reset_by_peer();
-                }
-                self.reconcile(&paths);
-            } else {
-                self.last_path = Instant::now();
-            }
-            if self.last_path.elapsed() > NO_PATH_TIMEOUT {
-                let why = format!("no path for {} s", NO_PATH_TIMEOUT.as_secs());
-                return io::Error::new(io::ErrorKind::TimedOut, why);
-            }
-            let next = self.plan.next_retry();
-            let wait = next.map_or(TICK, |due| due.saturating_duration_since(Instant::now()).min(TICK));
-            if let Ok(Some(event)) = tokio::time::timeout(wait, self.events.recv()).await {
-                self.plan.apply(event);
-            }
-        }
-    }
-
-    /// Completes if the peer resets the only subflow before the end of the first flight, when there may be no other.
-    async fn lost_early(&mut self, paths: impl Fn() -> io::Result<Vec<Path>>) -> io::Error {
-        while let Some(event) = self.events.recv().await {
-            self.plan.apply(event);
-            let was_reset = matches!(event, PathEvent::Closed { by_peer: true, .. });
-            if was_reset && paths().is_ok_and(|paths| !has_live(&paths)) {
-                return reset_by_peer();
-            }
-        }
-        pending().await
-    }
-
-    /// Creates a subflow through every usable interface that has none.
-    fn reconcile(&mut self, paths: &[Path]) {
-        if has_live(paths) {
-            self.last_path = Instant::now();
-        }
-        let has_subflow = |ip: IpAddr| paths.iter().any(|(local, _)| *local == ip);
-        for interface in &self.subflows.usable() {
-            if interface.addresses.iter().any(|address| has_subflow(address.ip)) {
-                self.plan.set_live(interface.index);
-            } else if self.plan.is_due(interface.index) {
-                self.create_subflow(interface);
-            }
-        }
-    }
-
-    fn create_subflow(&mut self, interface: &Interface) {
-        let Some((remote_id, remote, source)) =
-            self.plan.choose(interface, |remote| self.subflows.source_address(interface, remote))
-        else {
-            return;
-        };
-        let id = self.plan.record_attempt(interface.index);
-        let local = Local { address: source, id, if_index: interface.index, backup: false };
-        match self.subflows.manager.subflow_create(self.token, &local, remote, remote_id) {
-            Ok(()) => debug!("subflow through {} from {source} to {remote}", interface.name),
-            Err(error) => debug!("no subflow through {} to {remote}: {error}", interface.name),
-        }
-    }
-}
-
-fn has_live(paths: &[Path]) -> bool {
-    paths.iter().any(|(_, state)| !matches!(state, State::SynSent | State::Closed))
-}
-
-/// The kernel keeps a connection whose last subflow was reset, for a new one.
-fn reset_by_peer() -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionReset, "the peer has reset every path")
 }

@@ -16,6 +16,19 @@ pub(crate) struct Progress {
     pub(crate) key_updates: KeyUpdateCounter,
 }
 
+impl Progress {
+    /// Completes when bytes are carried after this call.
+    pub(crate) fn moved(&self) -> impl Future<Output = ()> + Send {
+        let (sent, received) = (self.sent.moved.notified(), self.received.moved.notified());
+        async {
+            tokio::select! {
+                () = sent => {}
+                () = received => {}
+            }
+        }
+    }
+}
+
 /// Key updates that gave this end new keys.
 #[derive(Debug, Default)]
 pub(crate) struct KeyUpdateCounter {
@@ -47,12 +60,16 @@ impl KeyUpdateCounter {
 pub(crate) struct ByteCounter {
     bytes: AtomicU64,
     first: Notify,
+    moved: Notify,
 }
 
 impl ByteCounter {
     pub(crate) fn add(&self, bytes: usize) {
-        if bytes > 0 && self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) == 0 {
-            self.first.notify_one();
+        if bytes > 0 {
+            if self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) == 0 {
+                self.first.notify_one();
+            }
+            self.moved.notify_waiters();
         }
     }
 

@@ -18,7 +18,7 @@ use crate::bytes::{u64_at, unmapped};
 use crate::mptcp::Token;
 use crate::netns::NetNs;
 use crate::skeleton::closed_subflows::ClosedSubflowsSkelBuilder;
-use crate::tcp_info::{State, TcpInfo};
+use crate::tcp_info::{Answers, State, TcpInfo};
 
 /// The attached program.
 #[derive(Debug)]
@@ -125,6 +125,7 @@ impl ClosedSubflow {
             busy_us: None,
             window_limited_us: None,
             buffer_limited_us: None,
+            answers: Answers::default(),
             window_scales: None,
         };
         let Some(before) = before else { return reported };

@@ -97,6 +97,34 @@ pub(super) fn tcp_socket(
     remote: SocketAddr,
     if_index: u32,
 ) -> Result<Option<(Head, TcpInfo)>, Error> {
+    let header = tcp_header(local, remote, if_index, None);
+    lookup(socket, &header, libc::IPPROTO_TCP as u32, "TCP", read_freed)
+}
+
+/// As [`tcp_socket`], if that is a subflow.
+pub(super) fn subflow_socket(
+    socket: &mut Socket,
+    local: SocketAddr,
+    remote: SocketAddr,
+    if_index: u32,
+) -> Result<Option<SubflowSocket>, Error> {
+    let header = tcp_header(local, remote, if_index, None);
+    let found = lookup(socket, &header, libc::IPPROTO_TCP as u32, "TCP", SubflowSocket::read)?;
+    Ok(found.filter(|subflow| subflow.token.is_some()))
+}
+
+/// Aborts a TCP socket: the kernel sends a reset and frees what it had to send. Returns whether it existed.
+pub(super) fn abort(socket: &mut Socket, head: &Head) -> Result<bool, Error> {
+    let header = tcp_header(head.local, head.remote, head.if_index, Some(head.cookie));
+    match socket.request(Request::new(SOCK_DESTROY, NLM_F_ACK, &header), |_| ()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.errno() == Some(libc::ENOENT) => Ok(false),
+        Err(reason) => Err(Error::Abort(reason)),
+    }
+}
+
+/// A request for the TCP socket between two addresses, with this cookie or with any.
+fn tcp_header(local: SocketAddr, remote: SocketAddr, if_index: u32, cookie: Option<u64>) -> [u8; REQUEST] {
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let mut header = header(family as u8, libc::IPPROTO_TCP as u32);
     for (port, address, end) in [(8, 12, local), (10, 28, remote)] {
@@ -107,8 +135,11 @@ pub(super) fn tcp_socket(
         }
     }
     header[44..48].copy_from_slice(&if_index.to_ne_bytes());
-    header[COOKIE..].fill(0xff);
-    lookup(socket, &header, libc::IPPROTO_TCP as u32, "TCP", read_freed)
+    // The low word first, in either byte order.
+    let cookie = cookie.unwrap_or(u64::MAX);
+    header[COOKIE..][..4].copy_from_slice(&(cookie as u32).to_ne_bytes());
+    header[COOKIE + 4..].copy_from_slice(&((cookie >> 32) as u32).to_ne_bytes());
+    header
 }
 
 fn lookup<T>(
@@ -246,6 +277,7 @@ const COOKIE: usize = 48;
 /// Size of `struct inet_diag_msg`.
 const HEAD: usize = 72;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
 const INET_DIAG_REQ_PROTOCOL: u16 = 3;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;

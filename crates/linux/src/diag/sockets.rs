@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use super::Error;
-use super::message;
+use super::message::{self, SubflowSocket};
 use super::watch::group;
-use crate::mptcp::{Info, Token};
+use crate::mptcp::{Info, Subflow, Token};
 use crate::netlink::Socket;
-use crate::tcp_info::{State, TcpInfo};
+use crate::tcp_info::TcpInfo;
 
 /// Queries sockets of any process in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -47,14 +47,34 @@ impl Sockets {
         message::tcp_socket(&mut self.0, local, remote, if_index).map(|found| found.map(|(_, tcp)| tcp))
     }
 
-    /// All current subflows: the token of the connection, the local address, and the state.
+    /// Aborts the subflow between two addresses that is bound to the interface `if_index` or, with 0, to none, of any connection.
+    /// Its connection sends what it had not delivered on the other subflows at once. The peer sees a reset of this subflow, if
+    /// the path works. Returns whether it existed. Requires `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    /// [`Error::Abort`] or [`Error::Refused`]
+    pub fn abort_subflow(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        if_index: u32,
+    ) -> Result<bool, Error> {
+        match message::subflow_socket(&mut self.0, local, remote, if_index)? {
+            Some(subflow) => message::abort(&mut self.0, &subflow.head),
+            None => Ok(false),
+        }
+    }
+
+    /// All current subflows, with the token of their connection.
     ///
     /// # Errors
     /// [`Error::Missing`] or [`Error::Refused`]
-    pub fn subflows(&mut self) -> Result<Vec<(Token, SocketAddr, State)>, Error> {
+    pub fn subflows(&mut self) -> Result<Vec<(Token, Subflow)>, Error> {
         let connections = message::mptcp_sockets(&mut self.0)?;
         let subflows = message::subflow_sockets(&mut self.0)?;
         let found = group(&connections, subflows).into_iter();
-        Ok(found.map(|(token, socket)| (token, socket.head.local, socket.tcp.state)).collect())
+        let subflow =
+            |SubflowSocket { head, tcp, .. }| Subflow { local: head.local, remote: head.remote, tcp };
+        Ok(found.map(|(token, socket)| (token, subflow(socket))).collect())
     }
 }

@@ -1,0 +1,262 @@
+//! Whether the peer answers on each subflow of a connection, decided from what TCP reports of them. No I/O.
+//!
+//! ```text
+//!  Opening ── SYN-ACK ──▶ Answering ── no acknowledgment within silence_timeout ──▶ Silent
+//!     │                       ▲                                                       │  │
+//!     │ none within           └──────────────────── acknowledgment ───────────────────┘  │ another
+//!     │ OPEN_TIMEOUT                                                                     │ answers
+//!     └───────────────────────────────▶ Dead ◀───────────────────────────────────────────┘
+//! ```
+//!
+//! Whoever watches a connection closes its dead subflows: the kernel then sends at once on the others what they had not
+//! delivered, and the path gets a new subflow, which need not wait for the old one's retransmission timeout, doubled each time.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use plait_linux::mptcp::Subflow;
+use plait_linux::{State, TcpInfo};
+
+/// The time for a SYN-ACK: the kernel sends four SYNs in it, one a second; before Linux 6.5, three.
+pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
+
+/// What a subflow does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// The SYN is not answered yet.
+    Opening,
+    /// What was sent is acknowledged, or is not due yet.
+    Answering,
+    /// What was sent is overdue, and no other subflow is known to work.
+    Silent,
+    /// It should be closed.
+    Dead,
+    /// It is closed, or is being closed in order.
+    Closed,
+}
+
+/// The subflows of a connection that wait for an answer, and since when.
+#[derive(Default)]
+pub(super) struct Liveness {
+    waiting: HashMap<Ends, Wait>,
+}
+
+type Ends = (SocketAddr, SocketAddr);
+
+/// A wait for an answer.
+#[derive(Clone, Copy)]
+struct Wait {
+    since: Instant,
+    timeout: Duration,
+}
+
+impl Liveness {
+    /// What each of a connection's subflows does. Waits are measured from one call to the next, so calls should be more frequent
+    /// than answers are due. `is_gone`: a local address that cannot be used now.
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        subflows: &[Subflow],
+        is_gone: impl Fn(IpAddr) -> bool,
+    ) -> Vec<Health> {
+        let waits: Vec<Option<Wait>> = subflows.iter().map(|subflow| self.wait(now, subflow)).collect();
+        let ends = |subflow: &Subflow| (subflow.local, subflow.remote);
+        self.waiting.retain(|known, _| subflows.iter().any(|subflow| ends(subflow) == *known));
+        let is_overdue = |index: usize| {
+            is_gone(subflows[index].local.ip().to_canonical())
+                || waits[index].is_some_and(|wait| now.duration_since(wait.since) >= wait.timeout)
+        };
+        let answers = |index: usize| subflows[index].tcp.state == State::Established && !is_overdue(index);
+        // In the second half of the wait: the last answers of paths that are cut together come at different times.
+        let takes_over = |index: usize, from: usize| {
+            let mark = waits[from].map(|wait| wait.since + wait.timeout / 2);
+            let answered_since = |mark| acknowledged_at(now, &subflows[index].tcp) > mark;
+            answers(index) && (waits[index].is_none() || mark.is_none_or(answered_since))
+        };
+        let health = |index: usize| match subflows[index].tcp.state {
+            State::SynSent if is_overdue(index) => Health::Dead,
+            State::SynSent => Health::Opening,
+            State::Established if !is_overdue(index) => Health::Answering,
+            State::Established => {
+                let mut others = (0..subflows.len()).filter(|other| *other != index);
+                if others.any(|other| takes_over(other, index)) { Health::Dead } else { Health::Silent }
+            }
+            _ => Health::Closed,
+        };
+        (0..subflows.len()).map(health).collect()
+    }
+
+    /// Whether a subflow waits for an answer.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// When the next answer becomes overdue.
+    pub(super) fn next_overdue(&self, now: Instant) -> Option<Instant> {
+        self.waiting.values().map(|wait| wait.since + wait.timeout).filter(|due| *due > now).min()
+    }
+
+    /// The wait of a subflow, if it waits for an answer.
+    fn wait(&mut self, now: Instant, subflow: &Subflow) -> Option<Wait> {
+        let (tcp, ends) = (&subflow.tcp, (subflow.local, subflow.remote));
+        let opening = tcp.state == State::SynSent;
+        if !opening && tcp.unacked == 0 && tcp.answers.unanswered_probes == 0 {
+            self.waiting.remove(&ends);
+            return None;
+        }
+        let mut since = self.waiting.get(&ends).map_or(now, |wait| wait.since);
+        if !opening {
+            since = since.max(acknowledged_at(now, tcp));
+        }
+        let timeout = if opening { OPEN_TIMEOUT } else { silence_timeout(tcp) };
+        let wait = Wait { since, timeout };
+        self.waiting.insert(ends, wait);
+        Some(wait)
+    }
+}
+
+fn acknowledged_at(now: Instant, tcp: &TcpInfo) -> Instant {
+    now.checked_sub(Duration::from_millis(tcp.answers.last_ack_ms.into())).unwrap_or(now)
+}
+
+/// The time within which something must have been acknowledged. With several segments on their way, each that arrives is, so that a
+/// silence means that all were lost, or are late by more than the round-trip time ever varies. Of fewer, the last may just be
+/// lost: then also its retransmission must have been acknowledged (RFC 6298), so the timeout is that of TCP, not doubled, and a
+/// round trip.
+fn silence_timeout(tcp: &TcpInfo) -> Duration {
+    let (rtt, variance) = (u64::from(tcp.rtt_us), u64::from(tcp.rtt_variance_us));
+    let timeout = if tcp.unacked >= SEVERAL {
+        (rtt + rtt.max(4 * variance)).max(MIN_SILENCE_US)
+    } else {
+        let rto = tcp.rto_us.checked_shr(tcp.answers.backoff.into()).unwrap_or(0);
+        u64::from(rto).max(MIN_RTO_US) + rtt
+    };
+    Duration::from_micros(timeout)
+}
+
+/// Segments on their way of which not all are lost by chance.
+const SEVERAL: u32 = 4;
+
+const MIN_SILENCE_US: u64 = 150_000;
+
+/// Linux, TCP_RTO_MIN, microseconds.
+const MIN_RTO_US: u64 = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use Health::{Answering, Closed, Dead, Opening, Silent};
+
+    /// A subflow with a round-trip time of 50 ms, last acknowledged so many milliseconds ago.
+    fn subflow(number: u8, state: State, unacked: u32, last_ack_ms: u32) -> Subflow {
+        let tcp = json!({
+            "state": state, "rtt_us": 50_000, "rto_us": 250_000, "unacked": unacked, "rtt_variance_us": 0, "cwnd": 10,
+            "mss": 1428, "lost": 0, "retransmissions": 0, "bytes_acked": 0, "bytes_received": 0
+        });
+        let mut tcp: TcpInfo = serde_json::from_value(tcp).expect("it is complete");
+        tcp.answers.last_ack_ms = last_ack_ms;
+        let local = SocketAddr::from(([10, 0, number, 1], 1000));
+        Subflow { local, remote: SocketAddr::from(([10, 0, 0, 2], 443)), tcp }
+    }
+
+    fn established(number: u8, unacked: u32, last_ack_ms: u32) -> Subflow {
+        subflow(number, State::Established, unacked, last_ack_ms)
+    }
+
+    /// Judges at intervals of 50 ms: what the subflows are at each time, in milliseconds.
+    fn judge_until(end: u32, subflows: impl Fn(u32) -> Vec<Subflow>) -> Vec<Vec<Health>> {
+        let (mut liveness, start) = (Liveness::default(), Instant::now() + Duration::from_secs(10));
+        let at = |ms: u32| start + Duration::from_millis(ms.into());
+        (0..=end / 50).map(|n| liveness.judge(at(50 * n), &subflows(50 * n), |_| false)).collect()
+    }
+
+    #[test]
+    fn subflow_that_misses_an_answer_dies_while_another_answers() {
+        let found = judge_until(150, |ms| vec![established(1, 9, 1), established(2, 9, ms)]);
+        assert!(found[..3].iter().all(|each| *each == [Answering, Answering]), "{found:?}");
+        assert_eq!(found[3], [Answering, Dead]);
+    }
+
+    #[test]
+    fn last_segment_may_be_lost_once() {
+        let found = judge_until(300, |ms| vec![established(1, 9, 1), established(2, 1, ms)]);
+        assert_eq!((found[5][1], found[6][1]), (Answering, Dead), "after 250 + 50 ms");
+    }
+
+    #[test]
+    fn slow_and_varying_paths_have_more_time() {
+        let found = judge_until(700, |ms| {
+            let mut second = established(2, 9, ms);
+            (second.tcp.rtt_us, second.tcp.rtt_variance_us) = (200_000, 100_000);
+            vec![established(1, 9, 1), second]
+        });
+        assert_eq!((found[11][1], found[12][1]), (Answering, Dead), "after 200 + 4 * 100 ms");
+    }
+
+    #[test]
+    fn wait_begins_when_data_is_sent_not_with_the_last_acknowledgment() {
+        let found = judge_until(350, |ms| {
+            vec![established(1, 0, 5000), established(2, u32::from(ms >= 50), 5000 + ms)]
+        });
+        assert_eq!(found[6], [Answering, Answering]);
+        assert_eq!(found[7], [Answering, Dead], "an idle subflow can take over");
+    }
+
+    #[test]
+    fn subflows_that_fall_silent_together_are_kept() {
+        let found = judge_until(90_000, |ms| vec![established(1, 9, ms + 40), established(2, 9, ms)]);
+        assert_eq!(found.last().expect("it is judged"), &[Silent, Silent]);
+        assert!(found.iter().flatten().all(|health| *health != Dead));
+    }
+
+    #[test]
+    fn new_subflow_takes_over_from_silent_ones() {
+        let found = judge_until(2000, |ms| {
+            let state = if ms < 2000 { State::SynSent } else { State::Established };
+            vec![established(1, 9, ms), subflow(3, state, 0, ms)]
+        });
+        assert_eq!(found[39], [Silent, Opening]);
+        assert_eq!(found[40], [Dead, Answering]);
+    }
+
+    #[test]
+    fn unanswered_keepalive_is_a_wait_and_backoff_does_not_prolong_it() {
+        let found = judge_until(300, |ms| {
+            let mut second = established(2, 0, ms + 1000);
+            second.tcp.answers.unanswered_probes = 1;
+            (second.tcp.rto_us, second.tcp.answers.backoff) = (1_000_000, 2);
+            vec![established(1, 9, 1), second]
+        });
+        assert_eq!((&found[5][1], &found[6][1]), (&Answering, &Dead));
+    }
+
+    #[test]
+    fn answer_ends_the_silence() {
+        let found = judge_until(600, |ms| {
+            let last = if ms < 500 { ms } else { ms - 500 };
+            vec![established(1, 9, ms), established(2, 9, last)]
+        });
+        assert_eq!(found[9], [Silent, Silent]);
+        assert_eq!(found[10], [Dead, Answering]);
+    }
+
+    #[test]
+    fn unanswered_syn_is_given_up() {
+        let found = judge_until(3500, |_| vec![subflow(1, State::SynSent, 0, 0), established(2, 0, 0)]);
+        assert_eq!((found[69][0], found[70][0]), (Opening, Dead));
+    }
+
+    #[test]
+    fn lost_address_is_silent_at_once() {
+        let judge = |subflows: &[Subflow]| {
+            let gone: IpAddr = [10, 0, 1, 1].into();
+            Liveness::default().judge(Instant::now() + Duration::from_secs(10), subflows, |ip| ip == gone)
+        };
+        assert_eq!(judge(&[established(1, 0, 0), established(2, 0, 0)]), [Dead, Answering]);
+        assert_eq!(judge(&[established(1, 0, 0)]), [Silent]);
+        assert_eq!(judge(&[established(1, 0, 0), subflow(2, State::FinWait1, 0, 0)]), [Silent, Closed]);
+    }
+}

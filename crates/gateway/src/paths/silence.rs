@@ -1,0 +1,78 @@
+//! Closes the subflows of an accepted connection on which the peer does not answer while it answers on others.
+//!
+//! The end that opened a connection creates its subflows ([`super::path_watch`]); both ends have to close those on silent paths:
+//! each sends on them what it has, and a reset does not arrive there.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use plait_linux::diag::Sockets;
+use tracing::{debug, info};
+
+use super::liveness::{Health, Liveness};
+use super::watched::{Pace, Watched};
+use crate::monitor::Monitor;
+
+/// Closes subflows of connections that the kernel's path manager manages, which takes `CAP_NET_ADMIN`.
+pub(crate) enum SubflowCloser {
+    /// This process lacks it.
+    Monitor(Arc<Monitor>),
+    /// This process may have it.
+    Own(Mutex<Sockets>),
+    /// The kernel cannot do it.
+    None,
+}
+
+impl SubflowCloser {
+    pub(crate) fn new(monitor: Option<&Arc<Monitor>>) -> SubflowCloser {
+        match (monitor, Sockets::open()) {
+            (Some(monitor), _) => SubflowCloser::Monitor(Arc::clone(monitor)),
+            (None, Ok(sockets)) => SubflowCloser::Own(Mutex::new(sockets)),
+            (None, Err(error)) => {
+                debug!("subflows on silent paths will not be closed: {error}");
+                SubflowCloser::None
+            }
+        }
+    }
+
+    /// Closes a subflow. Its socket is not bound to an interface.
+    fn close(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), String> {
+        match self {
+            SubflowCloser::Monitor(monitor) => {
+                monitor.close_subflow(local, remote).map_err(|error| error.to_string())
+            }
+            SubflowCloser::Own(sockets) => {
+                let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+                sockets.abort_subflow(local, remote, 0).map(|_| ()).map_err(|error| error.to_string())
+            }
+            SubflowCloser::None => Ok(()),
+        }
+    }
+}
+
+/// Closes a connection's subflows on silent paths, for as long as it is polled.
+pub(crate) async fn close_silent(connection: &impl Watched, closer: &SubflowCloser) -> Infallible {
+    let (mut liveness, mut pace) = (Liveness::default(), Pace::new());
+    loop {
+        // The error of a connection that has ended is the relay's to tell.
+        let subflows = connection.subflows().unwrap_or_default();
+        let health = liveness.judge(Instant::now(), &subflows, |_| false);
+        for (subflow, _) in subflows.iter().zip(&health).filter(|(_, health)| **health == Health::Dead) {
+            let (local, remote) = (subflow.local, subflow.remote);
+            match closer.close(local, remote) {
+                Ok(()) => debug!("closed the subflow from {local} to {remote}: the path is silent"),
+                Err(error) => {
+                    info!("subflows on silent paths are not closed: {error}");
+                    return pending().await;
+                }
+            }
+        }
+        match pace.next(connection, &subflows, &liveness) {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => pace.active(connection).await,
+        }
+    }
+}
