@@ -54,8 +54,17 @@ struct socket {
 	unsigned long flags;
 };
 
+struct net_device {
+	char name[16];
+};
+
+struct dst_entry {
+	struct net_device *dev;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct dst_entry *sk_dst_cache;
 	struct socket *sk_socket;
 	__u32 sk_mark;
 	int sk_wmem_queued;
@@ -99,6 +108,8 @@ struct tcp_sock {
 	__u64 bytes_received;
 	__u64 bytes_retrans;
 	__u32 total_retrans;
+	__u32 dsack_dups;
+	__u32 rcv_nxt;
 	__u32 srtt_us;
 	__u32 mdev_us;
 	__u32 snd_cwnd;

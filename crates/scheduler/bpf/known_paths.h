@@ -43,7 +43,7 @@ static __always_inline void describe_path(struct sock *sk, struct path_key *key)
 static __always_inline void remember_path(struct sock *sk)
 {
 	struct subflow_state *state = state_of(sk);
-	struct path_value value = {.rate = state->rate, .measured = state->measured};
+	struct path_value value = {.rate = state->rate, .measured = seconds((struct tcp_sock *)sk)};
 	struct path_key key = {};
 
 	describe_path(sk, &key);
@@ -63,7 +63,7 @@ static __always_inline void recall_path(struct sock *sk)
 	if (!value || seconds((struct tcp_sock *)sk) - value->measured > MAX_AGE)
 		return;
 	state->rate = value->rate;
-	state->measured = value->measured;
+	state->measured = value->measured ?: 1;
 }
 
 /* Counts a second of sending beside a path whose rate is not known. Returns how many there were. */

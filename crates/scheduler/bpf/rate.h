@@ -21,6 +21,14 @@ static __always_inline __u32 seconds(struct tcp_sock *tcp)
 	return tcp->tcp_mstamp >> 20;
 }
 
+/* As a subflow's state has it; not 0. */
+static __always_inline __u16 mark(struct tcp_sock *tcp)
+{
+	__u16 time = seconds(tcp);
+
+	return time ?: 1;
+}
+
 static __always_inline __u64 delivery_rate(struct tcp_sock *tcp)
 {
 	__u32 interval = tcp->rate_interval_us;
@@ -69,7 +77,7 @@ static __always_inline __u32 measure_train(struct sock *sk)
 		return 0;
 	rate = acked * SECOND / train_time(tcp, state, now);
 	state->rate = rate < ~0u ? rate : ~0u;
-	state->measured = seconds(tcp);
+	state->measured = mark(tcp);
 	if (acked < 4 * PLAIT_BURST)
 		return acked;
 	state->train_start = now;
@@ -82,7 +90,7 @@ static __always_inline __u32 measure_train(struct sock *sk)
 static __always_inline __u64 rate_of_self(struct tcp_sock *tcp, const struct subflow_state *state)
 {
 	/* That of a subflow which was closed for a while is of earlier. */
-	__u64 rate = state->gate == GATE_OPEN ? delivery_rate(tcp) : 0;
+	__u64 rate = state->gate <= GATE_LIMITED ? delivery_rate(tcp) : 0;
 
 	return rate > state->rate ? rate : state->rate;
 }
