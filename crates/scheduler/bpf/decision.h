@@ -64,7 +64,8 @@ static inline __u64 carried(__u64 rate, __u64 us)
 static inline __u32 decide_by_ecf(struct plait_question *question)
 {
 	__u64 time = burst_time(&question->mine), others = carried(question->best.rate, time);
-	__u64 queued = question->queued, window = question->window;
+	/* The receiver's buffer grows with the time that the slowest subflow takes, once that is used. */
+	__u64 queued = question->queued, window = question->window + question->window / 4;
 
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))
@@ -75,6 +76,9 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	if (question->is_open) {
 		queued += queued / 4;
 		window += window / 4;
+	} else if (question->start > time && carried(question->best.rate, question->start) > question->sent / 8) {
+		/* Its slow start takes longer than what it is good for, unless there is a lot to send. */
+		return close_by(question, PLAIT_REASON_LATE);
 	}
 	if (others > queued)
 		return close_by(question, PLAIT_REASON_LATE);
@@ -166,9 +170,9 @@ static inline __u32 decide_by_file(const struct plait_question *question);
 #endif
 
 /* Sets the decision, and returns its rate. */
-static inline __u32 decide_for(struct plait_question *question)
+static inline __u32 decide_for(struct plait_question *question, __u32 scheduler)
 {
-	switch (question->scheduler) {
+	switch (scheduler) {
 	case PLAIT_SCHEDULER_ECF:
 		return decide_by_ecf(question);
 	case PLAIT_SCHEDULER_LOWEST_RTT:

@@ -120,7 +120,7 @@ static __always_inline int fill_up(struct __sk_buff *skb, struct probe *probe)
 	 * As large as a full segment without options. Each packet is smaller by a byte: the peer would take the
 	 * same range again for a sign that its answers get lost.
 	 */
-	added = probe->payload + sizeof(tcp) - header - probe->sent;
+	added = probe->payload ? probe->payload + sizeof(tcp) - header - probe->sent : 1;
 	if (added > MAX_PAYLOAD)
 		return TC_ACT_UNSPEC;
 	probe->sent++;

@@ -75,6 +75,10 @@ struct plait_question {
 	struct plait_path best; /* of the other open subflows: the one that delivers a burst first */
 	__u64 queued;		/* bytes to be sent or acknowledged; as many again if the program has more */
 	__u64 window;		/* bytes of them that the peer has room for */
+	__u64 sent;		/* bytes sent before */
+	/* us: of a subflow whose congestion window is small, further round trips until a burst was sent */
+	__u32 start;
+	__u32 padding;
 	/* `weighted`: bytes sent in excess of the share, beside the subflow that is the most behind. */
 	__s64 ahead;
 	__u64 share_rate; /* the share of the rate of that subflow, bytes per second */
@@ -90,7 +94,7 @@ struct plait_question {
 	__u32 reason; /* enum plait_reason */
 };
 
-_Static_assert(sizeof(struct plait_question) == 104, "the size that Rust reads");
+_Static_assert(sizeof(struct plait_question) == 120, "the size that Rust reads");
 
 enum plait_path_kind {
 	PLAIT_PATH_INTERFACE = 1,

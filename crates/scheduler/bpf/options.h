@@ -33,11 +33,8 @@ static __always_inline const struct plait_path_options *by_interface(struct sock
 	struct plait_path_name key = {.kind = PLAIT_PATH_INTERFACE};
 	struct net_device *device = AS(struct dst_entry, sk->sk_dst_cache)->dev;
 
-	bpf_core_read(key.name, sizeof(key.name), &device->name);
-	/* What follows the end of the name is not always zero. */
-	for (int i = 1; i < (int)sizeof(key.name); i++)
-		if (!key.name[i - 1])
-			key.name[i] = 0;
+	/* As a string: what follows the end of the name is not always zero. */
+	bpf_core_read_str(key.name, sizeof(key.name), &device->name);
 	return bpf_map_lookup_elem(&path_options, &key);
 }
 

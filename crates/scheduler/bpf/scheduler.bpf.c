@@ -14,9 +14,6 @@
 #include "repair.h"
 #include "siblings.h"
 
-/* enum plait_scheduler */
-const volatile __u32 scheduler;
-
 /* Every network namespace may select it, without privileges. */
 #define TCP_CONG_NON_RESTRICTED 1
 /* In 2^8 us: decisions are no more frequent. */
@@ -57,8 +54,11 @@ static __always_inline void stay_closed(struct sock *sk, const struct plait_ques
 {
 	if (is_first_probe_due(sk))
 		send_probe(sk);
-	else if (is_trial_due(sk, question) && !send_probe(sk))
-		start_trial(sk);
+	else if (is_trial_due(sk, question)) {
+		if (!send_probe(sk))
+			start_trial(sk);
+	} else if (scheduler == PLAIT_SCHEDULER_ECF && is_busy(question) && !((struct tcp_sock *)sk)->packets_out)
+		request_ack(sk);
 }
 
 /* A change of less than a sixteenth is none. */
@@ -126,7 +126,7 @@ static __always_inline void decide(struct sock *sk)
 
 	if (!subflow || !subflow->conn || !is_decision_due(sk))
 		return;
-	comparison = start_comparison(sk, scheduler);
+	comparison = start_comparison(sk);
 	if (!comparison)
 		return;
 	question = &comparison->question;
@@ -141,9 +141,11 @@ static __always_inline void decide(struct sock *sk)
 		msk = AS(struct mptcp_sock, subflow->conn);
 		question->queued = queued(msk);
 		question->window = msk->wnd_end - msk->snd_una;
+		question->sent = msk->bytes_sent;
+		question->start = start_time((struct tcp_sock *)sk);
 		question->is_open = state->gate <= GATE_LIMITED;
 		set_targets(question);
-		rate = decide_for(question);
+		rate = decide_for(question, scheduler);
 	}
 	set_gate(sk, question, options.max_rate && rate > options.max_rate ? options.max_rate : rate);
 }
@@ -156,9 +158,12 @@ void BPF_PROG(init, struct sock *sk)
 	recall_path(sk);
 	decide(sk);
 	/* Of the server: the client's request to join was confirmed. The client's own is, once it hears of the server. */
-	if (((struct sock_common *)sk)->skc_state == BPF_TCP_SYN_RECV && state_of(sk)->gate == GATE_CLOSED &&
-	    is_first_probe_due(sk))
+	if (((struct sock_common *)sk)->skc_state != BPF_TCP_SYN_RECV || state_of(sk)->gate != GATE_CLOSED)
+		return;
+	if (is_first_probe_due(sk))
 		send_probe(sk);
+	else if (scheduler == PLAIT_SCHEDULER_ECF)
+		request_ack(sk);
 }
 
 SEC("struct_ops")
@@ -178,7 +183,9 @@ void BPF_PROG(in_ack_event, struct sock *sk, __u32 flags)
 {
 	if (((struct tcp_sock *)sk)->packets_out)
 		return;
-	measure_probe(sk);
+	/* A new rate is considered at once: no further acknowledgment may follow. */
+	if (measure_probe(sk))
+		state_of(sk)->decided -= DECISION_INTERVAL;
 	decide(sk);
 }
 
@@ -255,7 +262,7 @@ int answer(struct plait_question *question)
 
 	/* The verifier allows reads of a program's argument only at constant offsets. */
 	__builtin_memcpy(&copy, question, sizeof(copy));
-	question->rate = decide_for(&copy);
+	question->rate = decide_for(&copy, copy.scheduler);
 	question->reason = copy.reason;
 	return 0;
 }

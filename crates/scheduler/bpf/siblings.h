@@ -8,6 +8,9 @@
 #include "rate.h"
 #include "subflows.h"
 
+/* enum plait_scheduler: constant for the verifier, which so considers one of them only */
+const volatile __u32 scheduler;
+
 /* `weighted`: a subflow makes up for no more than this time without sending, us. */
 #define MAX_SHARE_BEHIND (SECOND / 2)
 
@@ -36,8 +39,7 @@ static __always_inline const struct subflow_state *state_of_sibling(struct sock 
 	return (const struct subflow_state *)&tcp->inet_conn.icsk_ca_priv[PLAIT_CUBIC_WORDS];
 }
 
-static __always_inline int is_better(const struct plait_path *path, const struct plait_path *best,
-				     __u32 scheduler)
+static __always_inline int is_better(const struct plait_path *path, const struct plait_path *best)
 {
 	if (!best->rate)
 		return 1;
@@ -78,14 +80,13 @@ struct {
 } comparisons SEC(".maps");
 
 /* NULL if there is no memory. */
-static __always_inline struct comparison *start_comparison(struct sock *sk, __u32 scheduler)
+static __always_inline struct comparison *start_comparison(struct sock *sk)
 {
 	struct comparison *comparison = bpf_sk_storage_get(&comparisons, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 
 	if (!comparison)
 		return NULL;
 	__builtin_memset(comparison, 0, sizeof(*comparison));
-	comparison->question.scheduler = scheduler;
 	comparison->question.preferred_rtt = ~0u;
 	return comparison;
 }
@@ -131,7 +132,7 @@ static __always_inline void consider_level(struct tcp_sock *tcp, __u32 level, co
 {
 	if (options_of(AS(struct sock, tcp)).level >= level)
 		return;
-	question->preferred_rate += question->scheduler == PLAIT_SCHEDULER_TIERS ? path->rate : delivery_rate(tcp);
+	question->preferred_rate += scheduler == PLAIT_SCHEDULER_TIERS ? path->rate : delivery_rate(tcp);
 	if (path->rtt < question->preferred_rtt)
 		question->preferred_rtt = path->rtt;
 }
@@ -159,11 +160,11 @@ static __always_inline void consider(struct sock *sk, struct tcp_sock *tcp, __u3
 	if (!rate)
 		return;
 	describe(tcp, rate, &path);
-	if (is_better(&path, &question->best, question->scheduler))
+	if (is_better(&path, &question->best))
 		question->best = path;
-	if (question->scheduler == PLAIT_SCHEDULER_WEIGHTED)
+	if (scheduler == PLAIT_SCHEDULER_WEIGHTED)
 		consider_share(sk, tcp, rate, &comparison->behind);
-	if (question->scheduler == PLAIT_SCHEDULER_TIERS || question->scheduler == PLAIT_SCHEDULER_CHEAPEST)
+	if (scheduler == PLAIT_SCHEDULER_TIERS || scheduler == PLAIT_SCHEDULER_CHEAPEST)
 		consider_level(tcp, level, &path, question);
 }
 
@@ -184,7 +185,7 @@ static __always_inline int compare(struct sock *sk, struct sock *connection,
 			consider(sk, AS(struct tcp_sock, sibling), options->level, comparison);
 	}
 	bpf_iter_num_destroy(&iterator);
-	if (question->scheduler == PLAIT_SCHEDULER_WEIGHTED)
+	if (scheduler == PLAIT_SCHEDULER_WEIGHTED)
 		compare_share(sk, &comparison->behind, options->weight, question);
 	return question->best.rate != 0;
 }
@@ -192,15 +193,21 @@ static __always_inline int compare(struct sock *sk, struct sock *connection,
 /* A flag of a socket: its program waits for room in the send buffer. */
 #define SOCK_NOSPACE 2
 
-/* What the connection has to send; as much again if the program waits to hand over more. */
+/* Whether the program hands over more as soon as there is room: it waits, or was told a moment ago that there is. */
+static __always_inline int has_more(struct sock *connection)
+{
+	struct socket *socket = connection->sk_socket;
+
+	return connection->sk_wmem_queued > (connection->sk_sndbuf >> 1) ||
+	       (socket && AS(struct socket, socket)->flags & (1ul << SOCK_NOSPACE));
+}
+
+/* What the connection has to send; as much again if the program has more. */
 static __always_inline __u64 queued(struct mptcp_sock *msk)
 {
-	struct socket *socket = AS(struct sock, msk)->sk_socket;
 	__u64 bytes = msk->write_seq - msk->snd_una;
 
-	if (socket && AS(struct socket, socket)->flags & (1ul << SOCK_NOSPACE))
-		return 2 * bytes;
-	return bytes;
+	return has_more(AS(struct sock, msk)) ? 2 * bytes : bytes;
 }
 
 #endif

@@ -63,7 +63,7 @@ fn ecf(question: &plait_question) -> Option<bool> {
         return None;
     }
     let factor = if question.is_open == 1 { 1.25 } else { 1.0 };
-    let window = question.window as f64 * factor + f64::from(PLAIT_BURST);
+    let window = question.window as f64 * 1.25 * factor + f64::from(PLAIT_BURST);
     let carried_over_limit = question.best.rate as f64 * time / window.min(question.queued as f64 * factor);
     if time > 2.0 * best && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
         return None;
@@ -151,8 +151,23 @@ fn ecf_uses_equal_paths_and_slow_ones_only_beside_much_data() {
     assert!(!is_open(mbit(0.5, 100.0), 2_800_000));
     assert!(is_open(mbit(0.5, 100.0), 3_000_000));
     // While the window is full, the fast path loses what the slow one carries at most.
-    assert!(!is_open_with_window(mbit(5.0, 50.0), 300_000));
-    assert!(is_open_with_window(mbit(5.0, 50.0), 330_000));
+    assert!(!is_open_with_window(mbit(5.0, 50.0), 250_000));
+    assert!(is_open_with_window(mbit(5.0, 50.0), 265_000));
+}
+
+#[test]
+fn ecf_starts_a_distant_path_only_beside_much_data() {
+    if !can_run("ecf_starts_a_distant_path_only_beside_much_data") {
+        return;
+    }
+    let object = load();
+    let is_open = |sent, is_open| {
+        let question = question(Scheduler::Ecf, mbit(20.0, 200.0), mbit(20.0, 20.0), 9_000_000);
+        ask(&object, plait_question { sent, start: 400_000, is_open, ..question })
+    };
+    // Two further round trips, in which the other carries 1 MB.
+    assert!(!is_open(7_900_000, 0));
+    assert!(is_open(8_100_000, 0) && is_open(0, 1));
 }
 
 #[test]
