@@ -8,6 +8,7 @@ path not known ("first"), or known from the connections before ("next"). `ecf` i
 Bound: no median is above 1.05 times the better of TCP's and plain MPTCP's. Needs root and a built plait.
 """
 
+import fcntl
 import functools
 import json
 import os
@@ -23,6 +24,7 @@ import time
 import pairs
 import prologue
 from hosts import PLAIT, tool
+from kernel_algorithms import AVAILABLE
 from streams import MPTCP, NAMED, accept, connect_by_socks, listen
 
 BEST = ("--rate", "20mbit", "--delay", "10ms", "--queue", "60kB")
@@ -145,7 +147,9 @@ def measure(cell, arguments):
     rate, rtt, queue = cell
     second = ("--rate", RATES[rate], "--delay", f"{float(rtt) / 2}ms", "--queue", QUEUES[queue])
     options = {"eth": BEST, "wlan": second}
-    with pairs.built(functools.partial(pairs.Emulated, options=options)) as pair:
+    with AVAILABLE.open() as lock, pairs.built(functools.partial(pairs.Emulated, options=options)) as pair:
+        # Tests unload schedulers.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         size = SIZES[arguments.size]
         transfers = Transfers(pair, arguments.direction, size, arguments.gateways)
         how = measure_gateways if arguments.gateways else measure_programs

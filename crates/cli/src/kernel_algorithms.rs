@@ -71,7 +71,11 @@ pub(crate) fn load(algorithm: impl KernelAlgorithm, as_json: bool) -> anyhow::Re
     print_loaded(algorithm, Registry::find()?.load(algorithm)?, as_json)
 }
 
-pub(crate) fn print_loaded(algorithm: impl KernelAlgorithm, is_new: bool, as_json: bool) -> anyhow::Result<()> {
+pub(crate) fn print_loaded(
+    algorithm: impl KernelAlgorithm,
+    is_new: bool,
+    as_json: bool,
+) -> anyhow::Result<()> {
     let name = algorithm.name();
     if as_json {
         return print_json(&json!({ "loaded": name, "kernel_name": algorithm.kernel_name(), "new": is_new }));

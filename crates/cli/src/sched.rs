@@ -1,7 +1,7 @@
 //! `plait sched`: which subflows of MPTCP connections carry data.
 
 use plait_congestion::Registry;
-use plait_scheduler::{SchedulerConfig, Scheduler};
+use plait_scheduler::{Scheduler, SchedulerConfig};
 
 use crate::kernel_algorithms::{self, Target};
 

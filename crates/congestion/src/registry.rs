@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use libbpf_rs::libbpf_sys::BPF_TCX_EGRESS;
 use libbpf_rs::{Link, Object, Program};
 use plait_linux::bpf_files::BpfFiles;
-use plait_linux::{bpf_link, cgroup};
 use plait_linux::netns::{self, NetNs};
+use plait_linux::{bpf_link, cgroup};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::connections::sockets_of;
@@ -267,11 +267,7 @@ impl<A: KernelAlgorithm> Registry<A> {
         Ok(removed)
     }
 
-    fn load_locked(
-        &self,
-        algorithm: A,
-        load: impl FnOnce() -> Result<Object, Error>,
-    ) -> Result<bool, Error> {
+    fn load_locked(&self, algorithm: A, load: impl FnOnce() -> Result<Object, Error>) -> Result<bool, Error> {
         if self.loaded()?.contains(&algorithm) {
             return Ok(false);
         }

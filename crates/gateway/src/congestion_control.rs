@@ -36,9 +36,10 @@ impl CongestionControl {
         scheduler: Option<&SchedulerConfig>,
     ) -> Result<CongestionControl, StartError> {
         match (name, scheduler) {
-            (Some(name), Some(scheduler)) => {
-                Err(StartError::SchedulerWithAlgorithm { scheduler: scheduler.clone(), name: name.to_owned() })
-            }
+            (Some(name), Some(scheduler)) => Err(StartError::SchedulerWithAlgorithm {
+                scheduler: scheduler.clone(),
+                name: name.to_owned(),
+            }),
             (Some(name), None) => CongestionControl::named(name),
             (None, Some(scheduler)) => {
                 let registered = Registered::new(scheduler).map_err(|reason| StartError::Scheduler {

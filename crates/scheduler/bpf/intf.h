@@ -73,7 +73,7 @@ _Static_assert(sizeof(struct plait_path) == 16, "the size that Rust reads");
 struct plait_question {
 	struct plait_path mine;
 	struct plait_path best; /* of the other open subflows: the one that delivers a burst first */
-	__u64 queued;		/* bytes to be sent or acknowledged; as many again if the program has more */
+	__u64 queued;		/* bytes to be sent or acknowledged; half as many again if the program has more */
 	__u64 window;		/* bytes of them that the peer has room for */
 	__u64 sent;		/* bytes sent before */
 	/* us: of a subflow whose congestion window is small, further round trips until a burst was sent */

@@ -202,12 +202,12 @@ static __always_inline int has_more(struct sock *connection)
 	       (socket && AS(struct socket, socket)->flags & (1ul << SOCK_NOSPACE));
 }
 
-/* What the connection has to send; as much again if the program has more. */
+/* What the connection has to send; half as much again if the program has more, of which nobody knows how much. */
 static __always_inline __u64 queued(struct mptcp_sock *msk)
 {
 	__u64 bytes = msk->write_seq - msk->snd_una;
 
-	return has_more(AS(struct sock, msk)) ? 2 * bytes : bytes;
+	return has_more(AS(struct sock, msk)) ? bytes + bytes / 2 : bytes;
 }
 
 #endif

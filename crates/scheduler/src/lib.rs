@@ -29,7 +29,7 @@ mod subflows;
 #[cfg(test)]
 mod tests;
 
-pub use config::{SchedulerConfig, ParseSchedulerConfigError};
+pub use config::{ParseSchedulerConfigError, SchedulerConfig};
 pub use object::probe;
 pub use options::load;
 pub use plait_congestion::Error;

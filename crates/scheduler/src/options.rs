@@ -9,7 +9,7 @@ use crate::bindings::{
     PLAIT_PATH_ADDRESS, PLAIT_PATH_INTERFACE, plait_path_name, plait_path_options, plait_targets,
 };
 use crate::config::{PathName, PathOptions};
-use crate::{SchedulerConfig, Scheduler, object};
+use crate::{Scheduler, SchedulerConfig, object};
 
 /// Loads a scheduler into the kernel if it is not yet, with these options; they apply to existing connections too. `false` if it
 /// was loaded already.
@@ -46,7 +46,11 @@ pub(crate) fn write(
             }
         }
         for (name, options) in wanted.iter().zip(configuration.paths.values()) {
-            path_options.update(name, &options_as_bytes(configuration.scheduler(), *options), MapFlags::ANY)?;
+            path_options.update(
+                name,
+                &options_as_bytes(configuration.scheduler(), *options),
+                MapFlags::ANY,
+            )?;
         }
         Ok(())
     };
@@ -73,10 +77,7 @@ fn name_as_bytes(name: &PathName) -> [u8; size_of::<plait_path_name>()] {
     bytes
 }
 
-fn options_as_bytes(
-    scheduler: Scheduler,
-    options: PathOptions,
-) -> [u8; size_of::<plait_path_options>()] {
+fn options_as_bytes(scheduler: Scheduler, options: PathOptions) -> [u8; size_of::<plait_path_options>()] {
     let (weight, level) = match scheduler {
         Scheduler::Weighted => (options.number, 0),
         _ => (1, options.number),

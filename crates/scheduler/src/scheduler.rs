@@ -151,7 +151,9 @@ impl fmt::Display for Scheduler {
 
 /// A name that is not that of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected ecf, lowest-rtt, weighted, tiers, cheapest-first, off or a file such as mine.bpf.c, got '{0}'")]
+#[error(
+    "expected ecf, lowest-rtt, weighted, tiers, cheapest-first, off or a file such as mine.bpf.c, got '{0}'"
+)]
 pub struct UnknownScheduler(String);
 
 impl FromStr for Scheduler {

@@ -139,10 +139,7 @@ fn ecf_uses_equal_paths_and_slow_ones_only_beside_much_data() {
     let object = load();
     let is_open = |path, bytes| ask(&object, question(Scheduler::Ecf, path, mbit(20.0, 20.0), bytes));
     let is_open_with_window = |path, window| {
-        ask(
-            &object,
-            plait_question { window, ..question(Scheduler::Ecf, path, mbit(20.0, 20.0), 9_000_000) },
-        )
+        ask(&object, plait_question { window, ..question(Scheduler::Ecf, path, mbit(20.0, 20.0), 9_000_000) })
     };
     assert!(is_open(mbit(20.0, 20.0), 0));
     assert!(is_open(mbit(40.0, 20.0), 0));
@@ -210,8 +207,7 @@ fn cheapest_first_adds_what_cheaper_paths_lack() {
     let object = load();
     let limit = |preferred_rate, preferred_rtt, target_rate, target_rtt| {
         let question = question(Scheduler::CheapestFirst, mbit(20.0, 20.0), mbit(20.0, 20.0), 1_000_000);
-        let question =
-            plait_question { preferred_rate, preferred_rtt, target_rate, target_rtt, ..question };
+        let question = plait_question { preferred_rate, preferred_rtt, target_rate, target_rtt, ..question };
         rate(&object, question)
     };
     assert_eq!(limit(500_000, u32::MAX, 0, 0), PLAIT_UNLIMITED);

@@ -62,12 +62,7 @@ impl Snapshot {
 }
 
 impl ConnectionSnapshot {
-    fn new(
-        sample: Sample,
-        grown: &Grown,
-        seconds: f64,
-        steered: &[SteeredSubflow],
-    ) -> ConnectionSnapshot {
+    fn new(sample: Sample, grown: &Grown, seconds: f64, steered: &[SteeredSubflow]) -> ConnectionSnapshot {
         let of = |subflow: &Subflow| grown.subflows.get(&subflow.id).copied().unwrap_or_default();
         let bps = |bytes: u64| if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
         let both = |carried: Carried| carried.bytes_sent + carried.bytes_received;
