@@ -12,7 +12,6 @@ import fcntl
 import functools
 import json
 import os
-import pathlib
 import random
 import socket
 import statistics
@@ -59,9 +58,7 @@ class Transfers:
 
     def seconds_by_gateways(self, listener, proxy, gateway):
         """The time of one transfer through gateways that run."""
-        connect = functools.partial(
-            connect_by_socks, self.pair, self.pair.ETH, gateway, ("127.0.0.1", proxy)
-        )
+        connect = functools.partial(connect_by_socks, self.pair, self.pair.ETH, gateway, ("127.0.0.1", proxy))
         return self.run(listener, connect)
 
     def run(self, listener, connect):
@@ -169,11 +166,19 @@ def text(row):
 
 def main():
     parser = prologue.parser(__doc__, rounds=1)
-    parser.add_argument("--rate", choices=RATES, action="append", help="of the second path, Mb/s; may be repeated")
-    parser.add_argument("--rtt", choices=RTTS, action="append", help="of the second path, ms; may be repeated")
-    parser.add_argument("--queue", choices=QUEUES, action="append", help="of the second path; may be repeated")
+    parser.add_argument(
+        "--rate", choices=RATES, action="append", help="of the second path, Mb/s; may be repeated"
+    )
+    parser.add_argument(
+        "--rtt", choices=RTTS, action="append", help="of the second path, ms; may be repeated"
+    )
+    parser.add_argument(
+        "--queue", choices=QUEUES, action="append", help="of the second path; may be repeated"
+    )
     parser.add_argument("--size", choices=SIZES, default="5MB")
-    parser.add_argument("--direction", choices=("down", "up"), default="down", help="from the server, or to it")
+    parser.add_argument(
+        "--direction", choices=("down", "up"), default="down", help="from the server, or to it"
+    )
     parser.add_argument("--gateways", action="store_true", help="through gateways in mode sealed")
     arguments = prologue.parse(parser)
     progress = prologue.progress()

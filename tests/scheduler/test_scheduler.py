@@ -411,7 +411,9 @@ def test_errors_of_a_scheduler_of_ones_own_name_the_line(unloaded, tmp_path):
     if not shutil.which(os.environ.get("PLAIT_CLANG", "clang-19")):
         pytest.skip("there is no clang-19")
     file = tmp_path / "wrong.bpf.c"
-    file.write_text('#include "plait_scheduler.h"\n\nPLAIT_SCHEDULER(question)\n{\n\treturn question->speed;\n}\n')
+    file.write_text(
+        '#include "plait_scheduler.h"\n\nPLAIT_SCHEDULER(question)\n{\n\treturn question->speed;\n}\n'
+    )
     done = sched("load", file, check=False)
     assert done.returncode == 1 and "wrong.bpf.c:5" in done.stderr and "speed" in done.stderr, done.stderr
 

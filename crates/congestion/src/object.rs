@@ -1,11 +1,11 @@
 //! Opens, loads and registers the compiled programs.
 
-use std::io;
+use std::io::{self, ErrorKind, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{Iter, Link, MapCore as _, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use crate::skeleton::cgroup::CgroupSkelBuilder;
 use crate::{Algorithm, Error, KernelAlgorithm};
@@ -75,6 +75,24 @@ pub(crate) fn attach_to_cgroup(kernel_name: &str, cgroup: BorrowedFd<'_>) -> Res
         .assign
         .attach_cgroup(cgroup.as_raw_fd())
         .map_err(Error::kernel("attach to the control group"))
+}
+
+/// All that a program that iterates (`iter/tcp`) writes.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn iterate(program: &Link) -> libbpf_rs::Result<Vec<u8>> {
+    let mut iterator = Iter::new(program)?;
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 15]);
+    loop {
+        match iterator.read(&mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
+            // The kernel interrupts the iteration after a million sockets without output.
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Opens an object. Messages of libbpf become debug messages.

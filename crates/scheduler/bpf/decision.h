@@ -76,7 +76,8 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	if (question->is_open) {
 		queued += queued / 4;
 		window += window / 4;
-	} else if (question->start > time && carried(question->best.rate, question->start) > question->sent / 8) {
+	} else if (question->start > time &&
+		   carried(question->best.rate, question->start) > question->sent / 8) {
 		/* Its slow start takes longer than what it is good for, unless there is a lot to send. */
 		return close_by(question, PLAIT_REASON_LATE);
 	}
@@ -161,7 +162,8 @@ static inline __u32 decide_by_cost(struct plait_question *question)
 	if (question->target_rtt && question->preferred_rtt > question->target_rtt)
 		return open_by(question, PLAIT_REASON_TARGET);
 	if (question->preferred_rate < question->target_rate && are_preferred_full(question))
-		return limit_by(question, question->target_rate - question->preferred_rate, PLAIT_REASON_TARGET);
+		return limit_by(question, question->target_rate - question->preferred_rate,
+				PLAIT_REASON_TARGET);
 	return close_by(question, PLAIT_REASON_SPARE);
 }
 

@@ -53,7 +53,8 @@ static __always_inline int read_ipv6(struct __sk_buff *skb, struct segment *segm
 	struct ipv6hdr ip;
 	__u32 length;
 
-	if (bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), BPF_HDR_START_NET) || ip.nexthdr != IPPROTO_TCP)
+	if (bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), BPF_HDR_START_NET) ||
+	    ip.nexthdr != IPPROTO_TCP)
 		return 0;
 	length = bpf_ntohs(ip.payload_len);
 	if (length + sizeof(ip) > skb->len)
@@ -77,28 +78,31 @@ static __always_inline int write_length(struct __sk_buff *skb, const struct segm
 	__be16 before = bpf_htons(segment->length), after = bpf_htons(segment->length + added);
 	__u32 at = segment->ip + __builtin_offsetof(struct iphdr, tot_len);
 	__u32 header = segment->tcp - segment->ip;
-	__be16 total = bpf_htons(header + segment->length), new_total = bpf_htons(header + segment->length + added);
+	__be16 total = bpf_htons(header + segment->length),
+	       new_total = bpf_htons(header + segment->length + added);
 
-	if (bpf_l4_csum_replace(skb, segment->tcp + __builtin_offsetof(struct tcp_header, check), before, after,
-				BPF_F_PSEUDO_HDR | sizeof(before)))
+	if (bpf_l4_csum_replace(skb, segment->tcp + __builtin_offsetof(struct tcp_header, check), before,
+				after, BPF_F_PSEUDO_HDR | sizeof(before)))
 		return 0;
 	if (segment->is_ipv6)
-		return !bpf_skb_store_bytes(skb, segment->ip + __builtin_offsetof(struct ipv6hdr, payload_len),
+		return !bpf_skb_store_bytes(skb,
+					    segment->ip + __builtin_offsetof(struct ipv6hdr, payload_len),
 					    &after, sizeof(after), 0);
-	return !bpf_l3_csum_replace(skb, segment->ip + __builtin_offsetof(struct iphdr, check), total, new_total,
-				    sizeof(total)) &&
+	return !bpf_l3_csum_replace(skb, segment->ip + __builtin_offsetof(struct iphdr, check), total,
+				    new_total, sizeof(total)) &&
 	       !bpf_skb_store_bytes(skb, at, &new_total, sizeof(new_total), 0);
 }
 
 /* Adds bytes before the sequence number, whose sum is 0. */
-static __always_inline int add_bytes(struct __sk_buff *skb, const struct segment *segment, __be32 seq, __u32 added)
+static __always_inline int add_bytes(struct __sk_buff *skb, const struct segment *segment, __be32 seq,
+				     __u32 added)
 {
 	__be32 start = bpf_htonl(bpf_ntohl(seq) - added);
 
 	if (bpf_skb_change_tail(skb, skb->len + added, 0))
 		return 0;
-	return !bpf_l4_csum_replace(skb, segment->tcp + __builtin_offsetof(struct tcp_header, check), seq, start,
-				    sizeof(seq)) &&
+	return !bpf_l4_csum_replace(skb, segment->tcp + __builtin_offsetof(struct tcp_header, check), seq,
+				    start, sizeof(seq)) &&
 	       !bpf_skb_store_bytes(skb, segment->tcp + __builtin_offsetof(struct tcp_header, seq), &start,
 				    sizeof(start), 0) &&
 	       write_length(skb, segment, added);

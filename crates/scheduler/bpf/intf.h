@@ -43,21 +43,21 @@ enum plait_scheduler {
 /** Why a subflow is open, limited or closed. */
 enum plait_reason {
 	PLAIT_REASON_NONE = 0,
-	PLAIT_REASON_ONLY,	 /* open: no other subflow is usable */
-	PLAIT_REASON_ALL,	 /* open: the scheduler steers nothing */
-	PLAIT_REASON_FAST,	 /* open: a burst arrives almost as early as on the best subflow */
-	PLAIT_REASON_IN_TIME,	 /* open: a burst arrives before the data runs out */
-	PLAIT_REASON_LATE,	 /* closed: the best subflow would have sent all data before a burst arrives */
-	PLAIT_REASON_WINDOW,	 /* closed: the receive window would be full before a burst arrives */
-	PLAIT_REASON_UNKNOWN,	 /* closed: its rate was not measured */
-	PLAIT_REASON_RTT,	 /* closed: another subflow has a lower round-trip time */
-	PLAIT_REASON_SHARE,	 /* limited: it is ahead of its share */
-	PLAIT_REASON_BEHIND,	 /* open: it is not ahead of its share */
-	PLAIT_REASON_FIRST,	 /* open: no usable subflow is to be preferred */
-	PLAIT_REASON_FULL,	 /* open: those to be preferred have more to send than they can */
-	PLAIT_REASON_SPARE,	 /* closed: those to be preferred suffice */
-	PLAIT_REASON_TARGET,	 /* open or limited: those to be preferred miss the target */
-	PLAIT_REASON_FILE,	 /* a user's scheduler decided */
+	PLAIT_REASON_ONLY,    /* open: no other subflow is usable */
+	PLAIT_REASON_ALL,     /* open: the scheduler steers nothing */
+	PLAIT_REASON_FAST,    /* open: a burst arrives almost as early as on the best subflow */
+	PLAIT_REASON_IN_TIME, /* open: a burst arrives before the data runs out */
+	PLAIT_REASON_LATE,    /* closed: the best subflow would have sent all data before a burst arrives */
+	PLAIT_REASON_WINDOW,  /* closed: the receive window would be full before a burst arrives */
+	PLAIT_REASON_UNKNOWN, /* closed: its rate was not measured */
+	PLAIT_REASON_RTT,     /* closed: another subflow has a lower round-trip time */
+	PLAIT_REASON_SHARE,   /* limited: it is ahead of its share */
+	PLAIT_REASON_BEHIND,  /* open: it is not ahead of its share */
+	PLAIT_REASON_FIRST,   /* open: no usable subflow is to be preferred */
+	PLAIT_REASON_FULL,    /* open: those to be preferred have more to send than they can */
+	PLAIT_REASON_SPARE,   /* closed: those to be preferred suffice */
+	PLAIT_REASON_TARGET,  /* open or limited: those to be preferred miss the target */
+	PLAIT_REASON_FILE,    /* a user's scheduler decided */
 };
 
 /** A subflow as a scheduler sees it. */
@@ -73,9 +73,9 @@ _Static_assert(sizeof(struct plait_path) == 16, "the size that Rust reads");
 struct plait_question {
 	struct plait_path mine;
 	struct plait_path best; /* of the other open subflows: the one that delivers a burst first */
-	__u64 queued;		/* bytes to be sent or acknowledged; half as many again if the program has more */
-	__u64 window;		/* bytes of them that the peer has room for */
-	__u64 sent;		/* bytes sent before */
+	__u64 queued; /* bytes to be sent or acknowledged; half as many again if the program has more */
+	__u64 window; /* bytes of them that the peer has room for */
+	__u64 sent;   /* bytes sent before */
 	/* us: of a subflow whose congestion window is small, further round trips until a burst was sent */
 	__u32 start;
 	__u32 padding;

@@ -21,9 +21,10 @@ struct path_key {
 };
 
 struct path_value {
-	__u32 rate;	/* bytes per second; 0: not known */
-	__u32 measured; /* when it was, in 2^20 us; if it is not known, when a connection was sending beside the path */
-	__u32 waited;	/* for how long connections have done so, in 2^20 us */
+	__u32 rate; /* bytes per second; 0: not known */
+	__u32
+	    measured; /* when it was, in 2^20 us; if it is not known, when a connection was sending beside the path */
+	__u32 waited; /* for how long connections have done so, in 2^20 us */
 };
 
 struct {

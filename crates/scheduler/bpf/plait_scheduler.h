@@ -23,7 +23,8 @@
 #define PLAIT_OPEN PLAIT_UNLIMITED
 #define PLAIT_CLOSED 0u
 
-#define PLAIT_SCHEDULER(question) \
-	static __attribute__((always_inline)) inline __u32 decide_by_file(const struct plait_question *question)
+#define PLAIT_SCHEDULER(question)                                                                            \
+	static __attribute__((always_inline)) inline __u32 decide_by_file(                                   \
+	    const struct plait_question *question)
 
 #endif

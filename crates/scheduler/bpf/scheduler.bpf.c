@@ -57,7 +57,8 @@ static __always_inline void stay_closed(struct sock *sk, const struct plait_ques
 	else if (is_trial_due(sk, question)) {
 		if (!send_probe(sk))
 			start_trial(sk);
-	} else if (scheduler == PLAIT_SCHEDULER_ECF && is_busy(question) && !((struct tcp_sock *)sk)->packets_out)
+	} else if (scheduler == PLAIT_SCHEDULER_ECF && is_busy(question) &&
+		   !((struct tcp_sock *)sk)->packets_out)
 		request_ack(sk);
 }
 

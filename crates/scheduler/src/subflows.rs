@@ -2,14 +2,13 @@
 //!
 //! `unsafe` is used only to assert that the program's record consists of integers.
 
-use std::io::{self, ErrorKind, Read};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 
 use bytemuck::{Pod, Zeroable};
+use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link};
-use plait_congestion::Error;
+use plait_congestion::{Error, iterate};
 use serde::Serialize;
 
 use crate::Scheduler;
@@ -157,8 +156,7 @@ impl SteeredSubflows {
     /// [`Error::Kernel`].
     pub fn list(&self) -> Result<Vec<SteeredSubflow>, Error> {
         let read = || {
-            let mut bytes = Vec::new();
-            read_all(&mut Iter::new(&self.program)?, &mut bytes)?;
+            let bytes = iterate(&self.program)?;
             let records = bytes.as_chunks::<SIZE>().0.iter();
             Ok(records.filter_map(|record| subflow(&bytemuck::pod_read_unaligned(record))).collect())
         };
@@ -209,19 +207,6 @@ fn address(family: u16, bytes: [u8; 16], port: u16) -> SocketAddr {
     let [a, b, c, d, ..] = bytes;
     let ip = if family == AF_INET { IpAddr::from([a, b, c, d]) } else { IpAddr::from(bytes) };
     SocketAddr::new(ip.to_canonical(), port)
-}
-
-fn read_all(iterator: &mut Iter, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let mut buffer = vec![0; 512 * SIZE];
-    loop {
-        match iterator.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
-            // The kernel interrupts the iteration after a million sockets without output.
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 // SAFETY: integers only, and intf.h asserts that the size is the sum of the fields' sizes.
