@@ -24,7 +24,7 @@
 #define ACKS_BEFORE_PROBE 3
 
 /* Acknowledgments that a closed subflow asks for between two of its keepalive probes; each takes two small packets. */
-#define MAX_REQUESTS 12
+#define MAX_REQUESTS 20
 
 struct probe {
 	__u32 is_sending; /* the next acknowledgment is to be filled up */

@@ -80,11 +80,19 @@ static __always_inline void start_train(struct sock *sk)
 	state->is_remembered = 0;
 }
 
-/* Whether the path is what limits the rate, not how much the kernel's scheduler hands to the subflow. */
+/*
+ * Whether the path is what limits the rate: not how much the kernel's scheduler hands to the subflow, nor a window that
+ * still grows without a queue.
+ */
 static __always_inline int is_path_limited(struct tcp_sock *tcp, const struct subflow_state *state)
 {
-	return state->gate > GATE_LIMITED || tcp->write_seq != tcp->snd_nxt ||
-	       BPF_CORE_READ_BITFIELD(tcp, is_cwnd_limited);
+	__u32 least = tcp->rtt_min.s[0].v;
+
+	if (state->gate > GATE_LIMITED)
+		return 1;
+	if (tcp->write_seq == tcp->snd_nxt && !BPF_CORE_READ_BITFIELD(tcp, is_cwnd_limited))
+		return 0;
+	return tcp->snd_cwnd >= tcp->snd_ssthresh || tcp->srtt_us >> 3 > least + least / 4;
 }
 
 /* At each acknowledgment of data. Returns the bytes that were acknowledged since the train began. */
