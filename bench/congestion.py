@@ -56,10 +56,10 @@ def give_each_link_a_processor(pair):
 class Connection(Flow):
     """A saturating MPTCP connection with two subflows, one per link."""
 
-    def __init__(self, pair):
+    def __init__(self, pair, algorithm="reno"):
         with pair.client.inside():
             # A host's default may be bbr, whose pacing persists on a socket.
-            super().__init__("mptcp:reno", (pair.ETH, 9000))
+            super().__init__(f"mptcp:{algorithm}", (pair.ETH, 9000))
         wait_for("second subflow", lambda: self._info()[0] == 1)
 
     def _info(self) -> tuple:
@@ -71,6 +71,10 @@ class Connection(Flow):
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
         # Data in flight was sent with the previous algorithm.
         time.sleep(0.05)
+        return self.present_rate(seconds)
+
+    def present_rate(self, seconds: float) -> float:
+        """Acknowledged Mbit/s from now on."""
         first, began = self._info()[1], time.monotonic()
         time.sleep(seconds)
         last, ended = self._info()[1], time.monotonic()

@@ -54,11 +54,21 @@ struct socket {
 	unsigned long flags;
 };
 
+struct net_device {
+	char name[16];
+};
+
+struct dst_entry {
+	struct net_device *dev;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct dst_entry *sk_dst_cache;
 	struct socket *sk_socket;
 	__u32 sk_mark;
 	int sk_wmem_queued;
+	int sk_sndbuf;
 	__u32 sk_pacing_status;
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
@@ -90,8 +100,13 @@ struct minmax {
 	struct minmax_sample s[3];
 };
 
+struct tcp_options_received {
+	__u32 rcv_tsval;
+};
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	struct tcp_options_received rx_opt;
 	_Bool is_mptcp;
 	__u8 is_cwnd_limited : 1;
 	__u64 bytes_sent;
@@ -99,6 +114,10 @@ struct tcp_sock {
 	__u64 bytes_received;
 	__u64 bytes_retrans;
 	__u32 total_retrans;
+	__u32 dsack_dups;
+	__u32 rcv_nxt;
+	__u32 snd_nxt;
+	__u32 write_seq;
 	__u32 srtt_us;
 	__u32 mdev_us;
 	__u32 snd_cwnd;

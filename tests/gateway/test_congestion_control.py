@@ -77,7 +77,7 @@ def test_scheduler_lasts_as_long_as_its_gateway(pair):
 @pytest.mark.parametrize(
     ("options", "file", "status", "message"),
     [
-        (("--scheduler", "blest"), "", 2, b"expected ecf, lowest-rtt or off"),
+        (("--scheduler", "blest"), "", 2, b"expected ecf, lowest-rtt"),
         (("--scheduler", "ecf", "--congestion-control", "reno"), "", 2, b"cannot be used with"),
         (
             (),

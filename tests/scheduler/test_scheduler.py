@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +16,7 @@ import time
 
 import pytest
 from disturbance import measuring
-from hosts import PLAIT, Pair, reason_to_skip, tool, unique_id, wait_for
+from hosts import PLAIT, REPOSITORY, Pair, reason_to_skip, tool, unique_id, wait_for
 from kernel_algorithms import (
     PINS,
     SETTING,
@@ -29,10 +31,19 @@ from kernel_algorithms import (
 from streams import MPTCP, accept, listen, receive_exactly
 
 # With their names in the kernel.
-SCHEDULERS = {"ecf": "plait_ecf", "lowest-rtt": "plait_lowest", "off": "plait_off"}
+SCHEDULERS = {
+    "ecf": "plait_ecf",
+    "lowest-rtt": "plait_lowest",
+    "weighted": "plait_weighted",
+    "tiers": "plait_tiers",
+    "cheapest-first": "plait_cheapest",
+    "off": "plait_off",
+}
 TCP_CONGESTION = 13
 # A thread that waits this long for a processor changes which subflow is the fastest.
 STALL = 0.02
+# Bytes that the program of a download sends at once.
+PART = 50_000
 
 
 def plait(*words, check=True) -> dict | subprocess.CompletedProcess:
@@ -82,8 +93,11 @@ class EmulatedPair(Pair):
         """Bytes of packets that the client received on a link."""
         return int(self.client.tool("cat", f"/sys/class/net/{link}/statistics/rx_bytes"))
 
-    def download(self, size: int, protocol=MPTCP, congestion_control=None, port=9300) -> tuple[float, float]:
-        """Sends random bytes to the client and verifies them. Returns the seconds that it took, and the part of wlan."""
+    def download(
+        self, size: int, protocol=MPTCP, congestion_control=None, port=9300, bps=None, during=None
+    ) -> tuple[float, float]:
+        """Sends random bytes to the client, at no more than `bps`, and verifies them; calls `during` at half of them.
+        Returns the seconds that it took, and the part of wlan."""
         sent = random.randbytes(size)
         listener = listen(self.server, port, "0.0.0.0", protocol)
         if congestion_control:
@@ -93,7 +107,10 @@ class EmulatedPair(Pair):
         def serve():
             with accept(listener) as connection:
                 connection.settimeout(120)
-                connection.sendall(sent)
+                for start in range(0, size, PART):
+                    connection.sendall(sent[start : start + PART])
+                    if bps:
+                        time.sleep(PART * 8 / bps)
                 connection.recv(1)
 
         server = threading.Thread(target=serve)
@@ -109,6 +126,9 @@ class EmulatedPair(Pair):
                 assert part, f"the stream ended {left} bytes early"
                 got.update(part)
                 left -= len(part)
+                if during and left < size / 2:
+                    during()
+                    during = None
             took = time.monotonic() - start
             assert got.digest() == hashlib.sha256(sent).digest()
         server.join()
@@ -155,20 +175,23 @@ EQUAL = ("--rate", "20mbit", "--delay", "10ms", "--queue", "60kB")
 
 
 def test_schedulers_are_loaded_listed_and_unloaded(unloaded):
-    assert [each["name"] for each in sched("list")["schedulers"]] == list(SCHEDULERS)
+    assert {each["name"] for each in sched("list")["schedulers"]} == {*SCHEDULERS, "file"}
     for name, kernel_name in SCHEDULERS.items():
         assert sched("load", name) == {"loaded": name, "kernel_name": kernel_name, "new": True}
     assert available() == {name.removeprefix("plait_") for name in SCHEDULERS.values()}
     assert sched("load", "ecf")["new"] is False
-    assert all(each["loaded"] for each in sched("list")["schedulers"])
+    loaded = {each["name"] for each in sched("list")["schedulers"] if each["loaded"]}
+    assert loaded == set(SCHEDULERS)
     assert sched("unload", "ecf") == {"unloaded": [{"name": "ecf", "sockets": 0}]}
-    assert len(sched("unload", "--all")["unloaded"]) == 2
+    assert len(sched("unload", "--all")["unloaded"]) == len(SCHEDULERS) - 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("load", "blest"), 2, "expected ecf, lowest-rtt or off"),
+        (("load", "blest"), 2, "expected ecf, lowest-rtt"),
+        (("load", "ecf:wlan=1"), 2, "ecf has none"),
+        (("load", "weighted:wlan=0"), 2, "a weight from 1 to 1000"),
         (("unload", "ecf"), 1, "not loaded"),
         (("use", "ecf", "--netns", "no-such"), 1, "no-such"),
         (("use", "ecf", "--cgroup", "/no/such"), 1, "/no/such"),
@@ -271,9 +294,7 @@ def test_ecf_uses_both_of_two_equal_paths(make_emulated):
     pair = make_emulated(*EQUAL)
     sched("use", "ecf", "--netns", pair.server.name)
     with measuring(STALL):
-        # Measures the rate of wlan, which the second download knows from its start.
-        pair.download(15_000_000, port=9300)
-        took, wlan = pair.download(25_000_000, port=9301)
+        took, wlan = pair.download(25_000_000)
         assert 0.4 < wlan < 0.6, f"wlan carried {wlan:.1%}"
         # 20 Mb/s of packets of 1500 bytes carry 18.9 Mb/s of data.
         assert took < 25_000_000 * 8 / (2 * 18.9e6 * 0.9), f"{took:.2f} s"
@@ -296,6 +317,105 @@ def test_lowest_rtt_uses_the_other_path_when_its_own_is_cut(make_emulated):
     cutter.join()
     assert wlan > 0.4, f"wlan carried {wlan:.1%}"
     assert took < 60
+
+
+def check_shares(pair: EmulatedPair, size: int, tolerance: float):
+    """Downloads in the proportion 3:1, of paths that are equally fast."""
+    with measuring(STALL):
+        _, wlan = pair.download(size)
+        assert abs(wlan / 0.25 - 1) < tolerance, f"wlan carried {wlan:.1%}"
+
+
+def test_weighted_keeps_shares(make_emulated):
+    pair = make_emulated(*EQUAL)
+    sched("use", "weighted:eth=3,wlan=1", "--netns", pair.server.name)
+    check_shares(pair, 20_000_000, 0.1)
+    # By the address of the other end; the options of a scheduler that is loaded are replaced.
+    sched("use", "weighted:10.77.1.1=1,10.77.2.1=3", "--netns", pair.server.name)
+    with measuring(STALL):
+        _, wlan = pair.download(20_000_000, port=9301)
+        assert abs(wlan / 0.75 - 1) < 0.1, f"wlan carried {wlan:.1%}"
+
+
+@pytest.mark.long
+def test_weighted_keeps_shares_within_5_percent_for_a_minute(make_emulated):
+    pair = make_emulated(*EQUAL)
+    sched("use", "weighted:eth=3,wlan=1", "--netns", pair.server.name)
+    check_shares(pair, 190_000_000, 0.05)
+
+
+def test_weighted_limits_a_path_to_its_rate(make_emulated):
+    pair = make_emulated(*EQUAL)
+    sched("use", "weighted:eth=1,wlan=1@2mbit", "--netns", pair.server.name)
+    with measuring(STALL):
+        took, wlan = pair.download(10_000_000)
+        assert wlan * 10_000_000 * 8 / took < 2.3e6, f"wlan carried {wlan:.1%} in {took:.2f} s"
+
+
+def test_tiers_use_the_next_only_if_the_one_before_is_full(make_emulated):
+    pair = make_emulated(*EQUAL)
+    sched("use", "tiers:eth=1,wlan=2", "--netns", pair.server.name)
+    with measuring(STALL):
+        _, wlan = pair.download(3_000_000, port=9300, bps=8e6)
+        assert wlan < 0.02, f"wlan carried {wlan:.1%} of what eth can"
+        _, wlan = pair.download(20_000_000, port=9301)
+        assert wlan > 0.35, f"wlan carried {wlan:.1%} of what eth cannot"
+
+
+def test_cheapest_first_adds_what_cheap_paths_lack(make_emulated):
+    pair = make_emulated(*EQUAL)
+    sched("use", "cheapest-first:eth=1,wlan=2", "--netns", pair.server.name)
+    with measuring(STALL):
+        _, wlan = pair.download(5_000_000, port=9300)
+        assert wlan < 0.02, f"wlan carried {wlan:.1%} without a target"
+        sched("use", "cheapest-first:eth=1,wlan=2,rate=24mbit", "--netns", pair.server.name)
+        _, wlan = pair.download(25_000_000, port=9301)
+        # eth carries at most 18.9 Mb/s of data.
+        assert 0.1 < wlan < 0.3, f"wlan carried {wlan:.1%} of 24 Mb/s"
+
+
+def test_top_shows_what_is_closed_and_why(make_emulated):
+    pair = make_emulated(*SLOW)
+    sched("use", "ecf", "--netns", pair.server.name)
+    shown = []
+
+    def show():
+        output = pair.server.tool(PLAIT, "top", "--once", "--interval", "100ms", "--json")
+        [connection] = json.loads(output)["connections"]
+        shown.extend((each["interface"], each["scheduling"]) for each in connection["subflows"])
+
+    pair.download(5_000_000, during=show)
+    found = dict(shown)
+    assert found["eth"]["state"] == "open" and found["eth"]["scheduler"] == "ecf"
+    assert found["wlan"]["state"] == "closed"
+    assert found["wlan"]["reason"] in ("late", "window")
+    # Measured without the connection's data.
+    assert 0.3e6 < found["wlan"]["rate_bps"] < 0.6e6
+
+
+def test_scheduler_of_ones_own_decides(make_emulated):
+    example = REPOSITORY / "crates" / "scheduler" / "examples" / "low-latency.bpf.c"
+    if not shutil.which(os.environ.get("PLAIT_CLANG", "clang-19")):
+        pytest.skip("there is no clang-19")
+    pair = make_emulated("--rate", "20mbit", "--delay", "40ms", "--queue", "60kB")
+    assert sched("load", example) == {"loaded": "file", "kernel_name": "plait_file", "new": True}
+    done = sched("load", example, check=False)
+    assert done.returncode == 1 and "unload it first" in done.stderr
+    _, wlan = pair.download(900_000, MPTCP, "plait_file", 9300)
+    assert wlan < 0.02, f"wlan carried {wlan:.1%}"
+    _, wlan = pair.download(20_000_000, MPTCP, "plait_file", 9301)
+    assert wlan > 0.2, f"wlan carried {wlan:.1%}"
+
+
+def test_errors_of_a_scheduler_of_ones_own_name_the_line(unloaded, tmp_path):
+    if not shutil.which(os.environ.get("PLAIT_CLANG", "clang-19")):
+        pytest.skip("there is no clang-19")
+    file = tmp_path / "wrong.bpf.c"
+    file.write_text(
+        '#include "plait_scheduler.h"\n\nPLAIT_SCHEDULER(question)\n{\n\treturn question->speed;\n}\n'
+    )
+    done = sched("load", file, check=False)
+    assert done.returncode == 1 and "wrong.bpf.c:5" in done.stderr and "speed" in done.stderr, done.stderr
 
 
 def test_off_steers_nothing(make_emulated):

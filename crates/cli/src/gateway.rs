@@ -21,7 +21,7 @@ use plait_linux::signal::StopSignal;
 use plait_linux::user::User;
 use plait_proto::codec::records::Padding;
 use plait_proto::option::Mode;
-use plait_scheduler::Scheduler;
+use plait_scheduler::SchedulerConfig;
 use rustix::process::{Signal, geteuid};
 use tokio::runtime::{Builder, Runtime};
 
@@ -49,10 +49,10 @@ struct Protection {
     /// bbr, with which Linux's MPTCP can deliver wrong bytes when a path is cut]
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
-    /// Which subflows carry what this gateway sends: ecf, lowest-rtt or off (see `plait sched`), with cubic as congestion control
-    /// [default: all, as the kernel's scheduler decides]
-    #[arg(long, value_name = "NAME", conflicts_with = "congestion_control")]
-    scheduler: Option<Scheduler>,
+    /// Which subflows carry what this gateway sends, such as ecf or weighted:wlan0=3,lte0=1 (see `plait sched load --help`), with cubic
+    /// as congestion control [default: all, as the kernel's scheduler decides]
+    #[arg(long, value_name = "NAME[:OPTIONS]", conflicts_with = "congestion_control")]
+    scheduler: Option<SchedulerConfig>,
     /// Seconds that live connections may take to end after a stop was requested
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
@@ -129,9 +129,9 @@ impl Protection {
         // Mode off cannot be required.
         let require = given.unwrap_or(default.filter(|_| mode != Mode::Off));
         // An option takes precedence over both keys.
-        let (congestion_control, scheduler) = match (&self.congestion_control, self.scheduler) {
-            (None, None) => (config.congestion_control.clone(), config.scheduler),
-            (congestion_control, scheduler) => (congestion_control.clone(), scheduler),
+        let (congestion_control, scheduler) = match (&self.congestion_control, &self.scheduler) {
+            (None, None) => (config.congestion_control.clone(), config.scheduler.clone()),
+            (congestion_control, scheduler) => (congestion_control.clone(), scheduler.clone()),
         };
         Ok(Settings {
             command,

@@ -59,7 +59,7 @@ pub(crate) fn list<A: KernelAlgorithm>(key: &str, as_json: bool) -> anyhow::Resu
     let mut out = Stdout::new();
     for &algorithm in A::ALL {
         let state = if loaded.contains(&algorithm) { "loaded" } else { "-" };
-        writeln!(out, "{algorithm:10} {state:7} {}", algorithm.description())?;
+        writeln!(out, "{algorithm:14} {state:7} {}", algorithm.description())?;
         for by in used_by(algorithm) {
             writeln!(out, "  enabled for {}", describe(by))?;
         }
@@ -68,7 +68,14 @@ pub(crate) fn list<A: KernelAlgorithm>(key: &str, as_json: bool) -> anyhow::Resu
 }
 
 pub(crate) fn load(algorithm: impl KernelAlgorithm, as_json: bool) -> anyhow::Result<()> {
-    let is_new = Registry::find()?.load(algorithm)?;
+    print_loaded(algorithm, Registry::find()?.load(algorithm)?, as_json)
+}
+
+pub(crate) fn print_loaded(
+    algorithm: impl KernelAlgorithm,
+    is_new: bool,
+    as_json: bool,
+) -> anyhow::Result<()> {
     let name = algorithm.name();
     if as_json {
         return print_json(&json!({ "loaded": name, "kernel_name": algorithm.kernel_name(), "new": is_new }));

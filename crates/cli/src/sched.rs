@@ -1,6 +1,7 @@
 //! `plait sched`: which subflows of MPTCP connections carry data.
 
-use plait_scheduler::Scheduler;
+use plait_congestion::Registry;
+use plait_scheduler::{Scheduler, SchedulerConfig};
 
 use crate::kernel_algorithms::{self, Target};
 
@@ -15,18 +16,18 @@ pub(crate) enum Args {
     },
     /// Register a scheduler with the kernel, until it is unloaded
     Load {
-        /// ecf, lowest-rtt or off
-        #[arg(value_name = "NAME")]
-        scheduler: Scheduler,
+        /// ecf, lowest-rtt, weighted, tiers, cheapest-first or off, with options as in weighted:wlan0=3,lte0=1
+        #[arg(value_name = "NAME[:OPTIONS]")]
+        scheduler: SchedulerConfig,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Enable a scheduler for what new connections of a network namespace or a control group send
     Use {
-        /// ecf, lowest-rtt or off; loaded if it is not yet
-        #[arg(value_name = "NAME")]
-        scheduler: Scheduler,
+        /// As for `load`; loaded if it is not yet, otherwise its options are replaced
+        #[arg(value_name = "NAME[:OPTIONS]")]
+        scheduler: SchedulerConfig,
         #[command(flatten)]
         target: Target,
         /// Print JSON
@@ -43,7 +44,7 @@ pub(crate) enum Args {
     },
     /// Disable a scheduler everywhere and unregister it; existing connections keep it until they are closed
     Unload {
-        /// ecf, lowest-rtt or off
+        /// The name of a scheduler, such as ecf
         #[arg(value_name = "NAME", required_unless_present = "all")]
         scheduler: Option<Scheduler>,
         /// Unload all schedulers
@@ -58,8 +59,14 @@ pub(crate) enum Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List { json } => kernel_algorithms::list::<Scheduler>("schedulers", json),
-        Args::Load { scheduler, json } => kernel_algorithms::load(scheduler, json),
-        Args::Use { scheduler, target, json } => kernel_algorithms::enable(scheduler, &target, json),
+        Args::Load { scheduler, json } => {
+            let is_new = plait_scheduler::load(&Registry::find()?, &scheduler)?;
+            kernel_algorithms::print_loaded(scheduler.scheduler(), is_new, json)
+        }
+        Args::Use { scheduler, target, json } => {
+            plait_scheduler::load(&Registry::find()?, &scheduler)?;
+            kernel_algorithms::enable(scheduler.scheduler(), &target, json)
+        }
         Args::Disable { target, json } => kernel_algorithms::disable::<Scheduler>(&target, json),
         Args::Unload { scheduler, json, .. } => kernel_algorithms::unload(scheduler, json),
     }

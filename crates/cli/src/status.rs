@@ -1,11 +1,14 @@
 //! `plait status`: running gateways and their connections.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use anyhow::Context;
-use plait_gateway::{ConnectionReport, Counts, GatewayStatus, Handshakes, Report};
+use plait_gateway::{ConnectionReport, Counts, GatewayStatus, Handshakes, Report, SubflowReport};
+use plait_linux::netns::NetNs;
 use plait_proto::option::Mode;
-use serde_json::json;
+use plait_scheduler::{SteeredSubflow, SteeredSubflows};
+use serde_json::{Value, json};
 
 use crate::stdout::{Stdout, print_json};
 
@@ -20,14 +23,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let status = GatewayStatus::query().context("cannot list running gateways")?;
     let GatewayStatus { reports, unresponsive } = status;
+    let steered: Vec<_> = reports.iter().map(|report| steered_subflows(report.pid)).collect();
     if args.json {
-        return print_json(&json!({ "gateways": reports, "unresponsive": unresponsive }));
+        let gateways = reports.iter().zip(&steered).map(|(report, steered)| as_json(report, steered));
+        let gateways = gateways.collect::<Result<Vec<_>, _>>()?;
+        return print_json(&json!({ "gateways": gateways, "unresponsive": unresponsive }));
     }
     let mut out = Stdout::new();
     if reports.is_empty() && unresponsive.is_empty() {
         writeln!(out, "no gateway of this user is running (start one with plait run, serve or proxy)")?;
     } else {
-        reports.iter().try_for_each(|report| print(report, &mut out))?;
+        reports.iter().zip(&steered).try_for_each(|(report, steered)| print(report, steered, &mut out))?;
         for pid in unresponsive {
             writeln!(out, "plait (process {pid}): does not respond; it may be stopped or very busy")?;
         }
@@ -35,7 +41,30 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
+/// The subflows that schedulers steer in a gateway's network namespace; none without root, who alone can see them.
+fn steered_subflows(pid: u32) -> Vec<SteeredSubflow> {
+    let list = || SteeredSubflows::open().and_then(|steered| steered.list()).unwrap_or_default();
+    let namespace = NetNs::at(Path::new(&format!("/proc/{pid}/ns/net")));
+    namespace.and_then(|namespace| namespace.run(list)).unwrap_or_default()
+}
+
+fn scheduling<'a>(steered: &'a [SteeredSubflow], subflow: &SubflowReport) -> Option<&'a SteeredSubflow> {
+    steered.iter().find(|steered| (steered.local, steered.remote) == (subflow.local, subflow.remote))
+}
+
+/// The report, with what schedulers decided.
+fn as_json(report: &Report, steered: &[SteeredSubflow]) -> serde_json::Result<Value> {
+    let mut document = serde_json::to_value(report)?;
+    for (number, connection) in report.connections.iter().enumerate() {
+        for (index, subflow) in connection.subflows.iter().enumerate() {
+            document["connections"][number]["subflows"][index]["scheduling"] =
+                serde_json::to_value(scheduling(steered, subflow))?;
+        }
+    }
+    Ok(document)
+}
+
+fn print(gateway: &Report, steered: &[SteeredSubflow], out: &mut impl Write) -> io::Result<()> {
     let Report { pid, command, mode, counts, .. } = gateway;
     let protection = match (mode, gateway.require, &gateway.required_paths) {
         (Mode::Off, ..) => "mode off".to_owned(),
@@ -65,7 +94,7 @@ fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
     if waiting + dropped + refused > 0 {
         writeln!(out, "  handshakes: {waiting} half open, {dropped} dropped, {refused} connections refused")?;
     }
-    gateway.connections.iter().try_for_each(|connection| print_connection(connection, out))
+    gateway.connections.iter().try_for_each(|connection| print_connection(connection, steered, out))
 }
 
 fn key_updates_text(key_updates: u64) -> String {
@@ -76,7 +105,11 @@ fn key_updates_text(key_updates: u64) -> String {
     }
 }
 
-fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::Result<()> {
+fn print_connection(
+    connection: &ConnectionReport,
+    steered: &[SteeredSubflow],
+    out: &mut impl Write,
+) -> io::Result<()> {
     let ConnectionReport { id, application, peer, mode, level, protocol, sent, received, age_s, .. } =
         connection;
     let level = match level.as_deref() {
@@ -95,12 +128,13 @@ fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::
     for subflow in &connection.subflows {
         writeln!(
             out,
-            "     {} -> {}  rtt {:.1} ms, {} B acknowledged, {} B received",
+            "     {} -> {}  rtt {:.1} ms, {} B acknowledged, {} B received{}",
             subflow.local,
             subflow.remote,
             f64::from(subflow.rtt_us) / 1000.0,
             subflow.acked,
-            subflow.received
+            subflow.received,
+            scheduling(steered, subflow).map(|steered| format!(", {}", steered.text())).unwrap_or_default()
         )?;
     }
     Ok(())

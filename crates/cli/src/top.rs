@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use plait_config::{TextError, parse_duration_or_seconds};
 use plait_linux::diag::{Growth, Watch};
+use plait_scheduler::SteeredSubflows;
 
 use crate::stdout::{self, Stdout};
-use snapshot::Snapshot;
+use snapshot::{Snapshot, steered_subflows};
 
 /// Arguments of `plait top`.
 #[derive(clap::Args)]
@@ -55,7 +56,8 @@ fn once(args: &Args) -> anyhow::Result<()> {
     let samples = watch.last_sample()?;
     let elapsed = begin.elapsed();
     let grown = growth.since_last(&samples).unwrap_or_default();
-    let snapshot = Snapshot::new(samples, &grown, elapsed);
+    let steered = steered_subflows(SteeredSubflows::open().ok().as_ref());
+    let snapshot = Snapshot::new(samples, &grown, elapsed, &steered);
     let text = match args.json {
         true => serde_json::to_string_pretty(&snapshot)? + "\n",
         false => table::text(&snapshot),

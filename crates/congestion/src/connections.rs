@@ -3,17 +3,16 @@
 //! `unsafe` is used only to assert that the program's record consists of integers.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::Iter;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use plait_linux::mptcp::Token;
 
 use crate::bindings::plait_cc_socket;
+use crate::object::iterate;
 use crate::skeleton::sockets::SocketsSkelBuilder;
 use crate::{Algorithm, Error, Path};
 
@@ -121,24 +120,10 @@ fn records() -> Result<Vec<plait_cc_socket>, Error> {
         let mut storage = MaybeUninit::uninit();
         let program = SocketsSkelBuilder::default().open(&mut storage)?.load()?;
         let link = program.progs.list_sockets.attach()?;
-        let mut bytes = Vec::new();
-        read_all(&mut Iter::new(&link)?, &mut bytes)?;
+        let bytes = iterate(&link)?;
         Ok(bytes.as_chunks::<SIZE>().0.iter().map(|record| bytemuck::pod_read_unaligned(record)).collect())
     };
     read().map_err(failed)
-}
-
-fn read_all(iterator: &mut Iter, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let mut buffer = vec![0; 512 * SIZE];
-    loop {
-        match iterator.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
-            // The kernel interrupts the iteration after a million sockets without output.
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 // SAFETY: integers only, and intf.h asserts that the size is the sum of the fields' sizes.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plait_linux::{bpf_files, cgroup};
+use plait_linux::{bpf_files, bpf_source, cgroup};
 
 use crate::kernel_algorithm::KernelAlgorithm;
 
@@ -40,6 +40,12 @@ pub enum Error {
         /// The names of those that are.
         loaded: Vec<&'static str>,
     },
+    /// Another program of this name is loaded.
+    #[error("another program is loaded as {0}: unload it first")]
+    AlreadyLoaded(&'static str),
+    /// The programs cannot be read or compiled.
+    #[error(transparent)]
+    Source(#[from] bpf_source::SourceError),
     /// The kernel did not remove the algorithm in time.
     #[error("the kernel still lists {0} two seconds after it was unregistered")]
     StillRegistered(&'static str),

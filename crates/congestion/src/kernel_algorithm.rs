@@ -14,6 +14,11 @@ pub trait KernelAlgorithm: Copy + Ord + Display + Send + Sync + 'static {
     /// What one is called in messages, such as `algorithm`.
     const KIND: &'static str;
 
+    /// The maps and programs of its object that others use while it is loaded.
+    const PARTS: &'static [&'static str] = &[];
+    /// The one of [`PARTS`](KernelAlgorithm::PARTS) that processes the packets that leave by an interface, if one does.
+    const EGRESS: Option<&'static str> = None;
+
     /// The name on the command line, such as `lia`.
     fn name(self) -> &'static str;
 

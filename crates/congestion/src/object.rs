@@ -1,12 +1,11 @@
 //! Opens, loads and registers the compiled programs.
 
-use std::io;
+use std::io::{self, ErrorKind, Read as _};
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{Iter, Link, MapCore as _, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use crate::skeleton::cgroup::CgroupSkelBuilder;
 use crate::{Algorithm, Error, KernelAlgorithm};
@@ -17,11 +16,6 @@ use crate::{Algorithm, Error, KernelAlgorithm};
 /// [`Error::Kernel`] with the kernel's reason.
 pub fn probe() -> Result<(), Error> {
     Algorithm::Lia.load().map(|_| ())
-}
-
-/// Registers an algorithm until the result is dropped, or unpinned if it was pinned.
-pub(crate) fn register(algorithm: impl KernelAlgorithm) -> Result<Link, Error> {
-    attach(&mut algorithm.load()?, algorithm.kernel_name())
 }
 
 /// Loads an object without the maps and programs of these names, which only tests use.
@@ -41,7 +35,8 @@ pub(crate) fn load(bytes: &[u8], maps: &[&str], programs: &[&str]) -> Result<Obj
     object.load().map_err(Error::kernel("load the programs of the algorithm"))
 }
 
-pub(crate) fn attach(object: &mut Object, kernel_name: &'static str) -> Result<Link, Error> {
+/// Registers the algorithm of an object until the result is dropped, or unpinned if it was pinned.
+pub(crate) fn register(object: &mut Object, kernel_name: &'static str) -> Result<Link, Error> {
     let mut map = object.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(|| {
         Error::kernel("find the algorithm")(io::Error::from(io::ErrorKind::NotFound).into())
     })?;
@@ -49,6 +44,18 @@ pub(crate) fn attach(object: &mut Object, kernel_name: &'static str) -> Result<L
         libbpf_rs::ErrorKind::AlreadyExists => Error::NameTaken(kernel_name),
         _ => Error::kernel("register the algorithm")(error),
     })
+}
+
+/// A descriptor of the map or program of this name in a loaded object.
+///
+/// # Errors
+/// [`Error::Kernel`]: there is none, or this process has too many descriptors.
+pub fn part(object: &Object, name: &str) -> Result<OwnedFd, Error> {
+    let maps = object.maps().filter(|map| map.name() == name).map(|map| map.as_fd().try_clone_to_owned());
+    let programs = object.progs().filter(|program| program.name() == name);
+    let mut found = maps.chain(programs.map(|program| program.as_fd().try_clone_to_owned()));
+    let found = found.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+    found.map_err(|error| Error::kernel("find a part of the algorithm")(error.into()))
 }
 
 /// Enables an algorithm for the sockets of a control group until the result is dropped, or unpinned if it was pinned.
@@ -68,6 +75,24 @@ pub(crate) fn attach_to_cgroup(kernel_name: &str, cgroup: BorrowedFd<'_>) -> Res
         .assign
         .attach_cgroup(cgroup.as_raw_fd())
         .map_err(Error::kernel("attach to the control group"))
+}
+
+/// All that a program that iterates (`iter/tcp`) writes.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn iterate(program: &Link) -> libbpf_rs::Result<Vec<u8>> {
+    let mut iterator = Iter::new(program)?;
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 15]);
+    loop {
+        match iterator.read(&mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
+            // The kernel interrupts the iteration after a million sockets without output.
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Opens an object. Messages of libbpf become debug messages.

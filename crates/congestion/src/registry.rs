@@ -1,7 +1,8 @@
 //! The algorithms loaded into the kernel, and the namespaces and control groups that use them.
 //!
 //! All state is in the kernel and outlives the command: pins in plait's BPF file system, `congestion/NAME` for an
-//! algorithm and `congestion/NAME@ID` for a control group that uses it; and the sysctl of a network namespace, whose
+//! algorithm, `congestion/NAME:PART` for a map or program of it that others use, or a link of such a program to an interface,
+//! and `congestion/NAME@ID` for a control group that uses it; and the sysctl of a network namespace, whose
 //! previous value is saved in `congestion/INODE` of the run directory. A killed command leaves no partial state:
 //! unpinned objects end with the process, and the sysctl is saved before it is changed.
 
@@ -14,10 +15,11 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::Link;
+use libbpf_rs::libbpf_sys::BPF_TCX_EGRESS;
+use libbpf_rs::{Link, Object, Program};
 use plait_linux::bpf_files::BpfFiles;
-use plait_linux::cgroup;
 use plait_linux::netns::{self, NetNs};
+use plait_linux::{bpf_link, cgroup};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::connections::sockets_of;
@@ -82,8 +84,20 @@ impl<A: KernelAlgorithm> Registry<A> {
     /// # Errors
     /// [`Error::Kernel`], or [`Error::NameTaken`].
     pub fn load(&self, algorithm: A) -> Result<bool, Error> {
+        self.load_object(algorithm, || algorithm.load())
+    }
+
+    /// As [`load`](Registry::load), with the loaded programs that `load` returns.
+    ///
+    /// # Errors
+    /// As [`load`](Registry::load), or that of `load`.
+    pub fn load_object(
+        &self,
+        algorithm: A,
+        load: impl FnOnce() -> Result<Object, Error>,
+    ) -> Result<bool, Error> {
         let _lock = self.lock()?;
-        self.load_locked(algorithm)
+        self.load_locked(algorithm, load)
     }
 
     /// Unregisters an algorithm after disabling it everywhere: control groups use the algorithm of their network
@@ -109,6 +123,7 @@ impl<A: KernelAlgorithm> Registry<A> {
             sockets += namespace.run(|| sockets_of(algorithm.kernel_name())).map_err(Error::Namespace)??;
         }
         self.unpin(algorithm.name())?;
+        self.remove_orphans()?;
         wait_until_removed(algorithm.kernel_name())?;
         Ok(Unloaded { sockets })
     }
@@ -123,7 +138,7 @@ impl<A: KernelAlgorithm> Registry<A> {
         let (path, group) = cgroup::open(group)?;
         let id = cgroups::id(&path, &group)?;
         let _lock = self.lock()?;
-        self.load_locked(algorithm)?;
+        self.load_locked(algorithm, || algorithm.load())?;
         let pin = cgroup_pin(algorithm, id);
         if !self.pins()?.contains(&pin) {
             let mut link = object::attach_to_cgroup(algorithm.kernel_name(), group.as_fd())?;
@@ -145,8 +160,14 @@ impl<A: KernelAlgorithm> Registry<A> {
     /// As [`load`](Registry::load); the sysctl cannot be changed.
     pub fn enable_for_namespace(&self, algorithm: A, namespace: &NetNs) -> Result<(), Error> {
         let _lock = self.lock()?;
-        self.load_locked(algorithm)?;
-        namespaces::enable(&self.saved_settings(), namespace, algorithm.kernel_name())
+        self.load_locked(algorithm, || algorithm.load())?;
+        namespaces::enable(&self.saved_settings(), namespace, algorithm.kernel_name())?;
+        self.attach_to_interfaces(algorithm, namespace)
+    }
+
+    /// The file of a map or program of a loaded algorithm, one of its [`PARTS`](KernelAlgorithm::PARTS).
+    pub fn part(&self, algorithm: A, part: &str) -> PathBuf {
+        self.directory().join(format!("{algorithm}:{part}"))
     }
 
     /// Reverts [`enable_for_cgroup`](Registry::enable_for_cgroup). Returns the group's path and the algorithm.
@@ -177,7 +198,12 @@ impl<A: KernelAlgorithm> Registry<A> {
     pub fn disable_for_namespace(&self, namespace: &NetNs) -> Result<A, Error> {
         let _lock = self.lock()?;
         let disabled = namespaces::disable(&self.saved_settings(), namespace)?;
-        disabled.ok_or_else(|| Error::not_in_use::<A>("the network namespace"))
+        let disabled: A = disabled.ok_or_else(|| Error::not_in_use::<A>("the network namespace"))?;
+        let links = egress_links(disabled, namespace.identity().map_err(Error::Namespace)?.inode);
+        for pin in self.pins()?.iter().filter(|pin| pin.starts_with(&links)) {
+            self.unpin(pin)?;
+        }
+        Ok(disabled)
     }
 
     /// The control groups and namespaces for which algorithms are enabled.
@@ -225,6 +251,12 @@ impl<A: KernelAlgorithm> Registry<A> {
         }
         let existing: Vec<_> =
             netns::all().iter().filter_map(|namespace| Some(namespace.identity().ok()?.inode)).collect();
+        for pin in self.pins()? {
+            if egress_namespace(&pin).is_some_and(|inode| !existing.contains(&inode)) {
+                self.unpin(&pin)?;
+                removed.push(self.directory().join(pin));
+            }
+        }
         for saved in entries(&self.saved_settings())? {
             if !saved.parse().is_ok_and(|inode| existing.contains(&inode)) {
                 let path = self.saved_settings().join(saved);
@@ -235,14 +267,51 @@ impl<A: KernelAlgorithm> Registry<A> {
         Ok(removed)
     }
 
-    fn load_locked(&self, algorithm: A) -> Result<bool, Error> {
+    fn load_locked(&self, algorithm: A, load: impl FnOnce() -> Result<Object, Error>) -> Result<bool, Error> {
         if self.loaded()?.contains(&algorithm) {
             return Ok(false);
         }
-        let mut link = object::register(algorithm)?;
+        let mut object = load()?;
         self.files.mount_for(&self.directory())?;
+        self.remove_orphans()?;
+        for part in A::PARTS {
+            let path = self.part(algorithm, part);
+            bpf_link::pin(object::part(&object, part)?.as_fd(), &path).map_err(Error::file("pin", &path))?;
+        }
+        let mut link = object::register(&mut object, algorithm.kernel_name())?;
         link.pin(self.directory().join(algorithm.name())).map_err(Error::kernel("pin the algorithm"))?;
         Ok(true)
+    }
+
+    /// Attaches its program for packets that leave, if it has one, to the interfaces of a namespace. Kernels without TCX
+    /// (before 6.6) do without.
+    fn attach_to_interfaces(&self, algorithm: A, namespace: &NetNs) -> Result<(), Error> {
+        let Some(part) = A::EGRESS else { return Ok(()) };
+        let program = Program::fd_from_pinned_path(self.part(algorithm, part))
+            .map_err(Error::kernel("open the program for interfaces"))?;
+        let links = egress_links(algorithm, namespace.identity().map_err(Error::Namespace)?.inode);
+        for pin in self.pins()?.iter().filter(|pin| pin.starts_with(&links)) {
+            self.unpin(pin)?;
+        }
+        let attach = || bpf_link::attach_to_all(program.as_fd(), BPF_TCX_EGRESS);
+        let attached = namespace.run(attach).map_err(Error::Namespace)?.unwrap_or_else(|error| {
+            tracing::debug!("{algorithm} is not attached to interfaces: {error}");
+            Vec::new()
+        });
+        for (if_index, link) in attached {
+            let path = self.directory().join(format!("{links}{if_index}"));
+            bpf_link::pin(link.as_fd(), &path).map_err(Error::file("pin", &path))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the parts of algorithms that are not loaded.
+    fn remove_orphans(&self) -> Result<(), Error> {
+        let pins = self.pins()?;
+        let is_orphan = |pin: &&String| {
+            pin.split_once(':').is_some_and(|(name, _)| !pins.iter().any(|other| other == name))
+        };
+        pins.iter().filter(is_orphan).try_for_each(|pin| self.unpin(pin))
     }
 
     /// Removes a pin, if it exists, and detaches its link.
@@ -328,7 +397,7 @@ impl<A: KernelAlgorithm> Registry<A> {
     }
 }
 
-/// The exclusive lock. Dropping it removes empty directories.
+/// The exclusive lock. Dropping it removes what a killed command left, and empty directories.
 struct Lock<'a, A: KernelAlgorithm> {
     registry: &'a Registry<A>,
     _directory: File,
@@ -336,7 +405,8 @@ struct Lock<'a, A: KernelAlgorithm> {
 
 impl<A: KernelAlgorithm> Drop for Lock<'_, A> {
     fn drop(&mut self) {
-        if let Err(error) = self.registry.remove_empty_directories() {
+        let removed = self.registry.remove_orphans().and_then(|()| self.registry.remove_empty_directories());
+        if let Err(error) = removed {
             tracing::warn!("{error}");
         }
     }
@@ -344,6 +414,16 @@ impl<A: KernelAlgorithm> Drop for Lock<'_, A> {
 
 fn cgroup_pin(algorithm: impl KernelAlgorithm, id: u64) -> String {
     format!("{algorithm}@{id}")
+}
+
+/// The beginning of the pins of an algorithm's links to the interfaces of a namespace, whose indices follow.
+fn egress_links(algorithm: impl KernelAlgorithm, inode: u64) -> String {
+    format!("{algorithm}:egress-{inode}-")
+}
+
+/// The inode of the namespace in the pin of a link to an interface.
+fn egress_namespace(pin: &str) -> Option<u64> {
+    pin.split_once(":egress-")?.1.split_once('-')?.0.parse().ok()
 }
 
 /// The kernel removes an algorithm shortly after the last reference to it is dropped.

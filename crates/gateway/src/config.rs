@@ -8,7 +8,7 @@ use plait_config::{LoadError, Role, TextError, parse_duration};
 use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
-use plait_scheduler::Scheduler;
+use plait_scheduler::SchedulerConfig;
 use serde::Deserialize;
 
 use crate::gateway::REKEY_AFTER;
@@ -32,7 +32,7 @@ pub struct Config {
     /// `congestion_control`: the congestion control of connections.
     pub congestion_control: Option<String>,
     /// `scheduler`: the scheduler of connections.
-    pub scheduler: Option<Scheduler>,
+    pub scheduler: Option<SchedulerConfig>,
     /// `[paths]`: the roles of interfaces, given by their names or addresses.
     pub roles: Roles,
     /// `[identity]`, `file`: the file of the gateway's key pair; `None` for the default.
@@ -55,7 +55,7 @@ struct RawConfig {
     pad: Option<Padding>,
     rekey: Option<Rekey>,
     congestion_control: Option<String>,
-    scheduler: Option<Scheduler>,
+    scheduler: Option<SchedulerConfig>,
     #[serde(default)]
     paths: BTreeMap<String, Role>,
     #[serde(default)]
@@ -185,7 +185,9 @@ mod tests {
         assert_eq!(config.rekey, Some(Duration::from_secs(600)));
         let config = read("congestion_control = \"cubic\"\n").expect("a configuration");
         assert_eq!(config.congestion_control.as_deref(), Some("cubic"));
-        assert_eq!(read("scheduler = \"ecf\"\n").map(|config| config.scheduler), Ok(Some(Scheduler::Ecf)));
+        let of = |text| read(text).map(|config| config.scheduler.map(|scheduler| scheduler.to_string()));
+        assert_eq!(of("scheduler = \"ecf\"\n"), Ok(Some("ecf".into())));
+        assert_eq!(of("scheduler = \"tiers:lte0=2,wlan0=1\"\n"), Ok(Some("tiers:lte0=2,wlan0=1".into())));
         assert_eq!(read(""), Ok(Config::default()));
     }
 
@@ -213,7 +215,8 @@ mod tests {
             ("require = \"paths:1\"\n", ["paths:1", "N from 2 to 16"]),
             ("pad = 16385\n", ["16385", "from 1"]),
             ("pad = 0\n", ["got 0", "16384"]),
-            ("scheduler = \"blest\"\n", ["blest", "ecf, lowest-rtt or off"]),
+            ("scheduler = \"blest\"\n", ["blest", "ecf, lowest-rtt"]),
+            ("scheduler = \"weighted:wlan0=x\"\n", ["wlan0=x", "from 1 to 1000"]),
             ("rekey = \"2h\"\n", ["2h", "from 1s to 1h"]),
             ("[identity]\npeers = \"all\"\n", ["all", "first-use"]),
             ("[identity]\nclients = [\"plait-key:x\"]\n", ["plait-key:x", "plait identity"]),

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use plait_linux::congestion_control::{default_congestion_control, is_bbr};
-use plait_scheduler::{Registered, Scheduler};
+use plait_scheduler::{Registered, SchedulerConfig};
 use rustix::net::sockopt::set_tcp_congestion;
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::info;
@@ -33,16 +33,19 @@ impl CongestionControl {
     /// Both are given. The kernel has no such algorithm, or this process may not use it. The scheduler cannot be registered.
     pub(crate) fn choose(
         name: Option<&str>,
-        scheduler: Option<Scheduler>,
+        scheduler: Option<&SchedulerConfig>,
     ) -> Result<CongestionControl, StartError> {
         match (name, scheduler) {
-            (Some(name), Some(scheduler)) => {
-                Err(StartError::SchedulerWithAlgorithm { scheduler, name: name.to_owned() })
-            }
+            (Some(name), Some(scheduler)) => Err(StartError::SchedulerWithAlgorithm {
+                scheduler: scheduler.clone(),
+                name: name.to_owned(),
+            }),
             (Some(name), None) => CongestionControl::named(name),
             (None, Some(scheduler)) => {
-                let registered = Registered::new(scheduler)
-                    .map_err(|reason| StartError::Scheduler { scheduler, reason: Box::new(reason) })?;
+                let registered = Registered::new(scheduler).map_err(|reason| StartError::Scheduler {
+                    scheduler: scheduler.clone(),
+                    reason: Box::new(reason),
+                })?;
                 let chosen = CongestionControl::named(registered.name())?;
                 Ok(CongestionControl { _scheduler: Some(registered), ..chosen })
             }

@@ -7,7 +7,7 @@ use plait_linux::cgroup;
 use plait_linux::privileges::MissingCapabilities;
 use plait_proto::option::Mode;
 use plait_proto::sealed::MAX_PATHS;
-use plait_scheduler::Scheduler;
+use plait_scheduler::SchedulerConfig;
 
 use crate::bpf::BpfError;
 
@@ -50,7 +50,7 @@ pub enum StartError {
     #[error("cannot use scheduler '{scheduler}': {reason}")]
     Scheduler {
         /// It.
-        scheduler: Scheduler,
+        scheduler: SchedulerConfig,
         /// Why.
         reason: Box<plait_scheduler::Error>,
     },
@@ -60,7 +60,7 @@ pub enum StartError {
     )]
     SchedulerWithAlgorithm {
         /// The scheduler.
-        scheduler: Scheduler,
+        scheduler: SchedulerConfig,
         /// The congestion control.
         name: String,
     },

@@ -15,7 +15,7 @@ use plait_proto::codec::records::{Error, Padding};
 use plait_proto::identity::{KeyPair, PublicKey};
 use plait_proto::option::Mode;
 use plait_proto::sealed::{HandshakeError, InitiatorConfig, Params, ResponderConfig, Services};
-use plait_scheduler::Scheduler;
+use plait_scheduler::SchedulerConfig;
 use rustix::process::Rlimit;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -76,7 +76,7 @@ pub struct Settings {
     /// The congestion control of its connections, if not the host's default, or cubic where that is bbr.
     pub congestion_control: Option<String>,
     /// The scheduler of its connections, which is a congestion control as well: not with another one.
-    pub scheduler: Option<Scheduler>,
+    pub scheduler: Option<SchedulerConfig>,
     /// Connections carried at once; further ones wait, established, for one to end.
     pub max_connections: usize,
     /// Those of them that one peer, by its IPv4 address or /64 of IPv6, may have with a [service](Gateway::serve).
@@ -146,7 +146,7 @@ impl Gateway {
         let max_carried = max_carried.min(settings.max_connections);
         remove_leftovers();
         let congestion_control =
-            CongestionControl::choose(settings.congestion_control.as_deref(), settings.scheduler)?;
+            CongestionControl::choose(settings.congestion_control.as_deref(), settings.scheduler.as_ref())?;
         let negotiation = Negotiation::start(settings.policy, check_not_protected)?;
         Ok(Arc::new(Gateway {
             descriptor_limit,

@@ -11,6 +11,8 @@
 mod bindings;
 pub mod blackhole;
 pub mod bpf_files;
+pub mod bpf_link;
+pub mod bpf_source;
 mod bytes;
 pub mod cgroup;
 pub mod congestion_control;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Whether a subflow is to be open: arithmetic alone, without the kernel's structures.
+ * How much a subflow may carry: arithmetic alone, without the kernel's structures.
  *
  * `ecf`: the kernel hands a subflow a burst at once, and later data waits at the receiver until it has arrived.
  * So a subflow is open only if, while a burst travels on it, the best of the others neither runs out of data
@@ -14,6 +14,37 @@
 
 #define SECOND 1000000ull /* us */
 
+/*
+ * Those that are to be preferred have more to send than they can if it takes them this long, us: longer than the
+ * queues of most links.
+ */
+#define FULL_TIME 100000ull
+/* Within this time a subflow that is ahead of its share loses its lead, us. */
+#define SHARE_TIME SECOND
+
+static inline __u32 decision(struct plait_question *question, __u32 rate, __u32 reason)
+{
+	question->reason = reason;
+	return question->rate = rate;
+}
+
+static inline __u32 open_by(struct plait_question *question, __u32 reason)
+{
+	return decision(question, PLAIT_UNLIMITED, reason);
+}
+
+static inline __u32 close_by(struct plait_question *question, __u32 reason)
+{
+	return decision(question, 0, reason);
+}
+
+static inline __u32 limit_by(struct plait_question *question, __u64 rate, __u32 reason)
+{
+	if (rate < PLAIT_MIN_RATE)
+		rate = PLAIT_MIN_RATE;
+	return decision(question, rate < PLAIT_UNLIMITED ? rate : PLAIT_UNLIMITED, reason);
+}
+
 /* The time from handing a burst to a subflow until its acknowledgment, in us; at most 2^36. */
 static inline __u64 burst_time(const struct plait_path *path)
 {
@@ -22,26 +53,40 @@ static inline __u64 burst_time(const struct plait_path *path)
 	return PLAIT_BURST * SECOND / rate + path->rtt;
 }
 
-/* Bytes that a path carries in this time; saturates where the product would overflow. */
-static inline __u64 carried(const struct plait_path *path, __u64 us)
+/* Bytes that are carried at a rate in this time; saturates where the product would overflow. */
+static inline __u64 carried(__u64 rate, __u64 us)
 {
-	if (path->rate > SECOND)
-		return path->rate / 1024 * (us < (1ull << 38) ? us : 1ull << 38) / (SECOND / 1024);
-	return path->rate * us / SECOND;
+	if (rate > SECOND)
+		return rate / 1024 * (us < (1ull << 38) ? us : 1ull << 38) / (SECOND / 1024);
+	return rate * us / SECOND;
 }
 
-static inline int is_open_by_ecf(const struct plait_question *question)
+static inline __u32 decide_by_ecf(struct plait_question *question)
 {
-	__u64 time = burst_time(&question->mine);
-	__u64 limit = question->queued < question->window ? question->queued : question->window;
+	__u64 time = burst_time(&question->mine), others = carried(question->best.rate, time);
+	/* The receiver's buffer grows with the time that the slowest subflow takes, once that is used. */
+	__u64 queued = question->queued, window = question->window + question->window / 4;
 
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))
-		return 1;
+		return open_by(question, PLAIT_REASON_FAST);
+	if (!question->mine.rate)
+		return close_by(question, PLAIT_REASON_UNKNOWN);
 	/* An open subflow stays open for a little longer, so that it is not opened and closed all the time. */
-	if (question->is_open)
-		limit += limit / 4;
-	return carried(&question->best, time) <= limit;
+	if (question->is_open) {
+		queued += queued / 4;
+		window += window / 4;
+	} else if (question->start > time &&
+		   carried(question->best.rate, question->start) > question->sent / 8) {
+		/* Its slow start takes longer than what it is good for, unless there is a lot to send. */
+		return close_by(question, PLAIT_REASON_LATE);
+	}
+	if (others > queued)
+		return close_by(question, PLAIT_REASON_LATE);
+	/* While the window is full, the others lose time; but the burst itself is not theirs to send. */
+	if (others > window + PLAIT_BURST)
+		return close_by(question, PLAIT_REASON_WINDOW);
+	return open_by(question, PLAIT_REASON_IN_TIME);
 }
 
 /* Whether a connection has more to send than takes a moment. */
@@ -62,24 +107,90 @@ static inline __u64 trial_interval(const struct plait_path *path)
 }
 
 /* The subflow whose least round-trip time is the lowest; one that is within an eighth of it stays open. */
-static inline int is_open_by_rtt(const struct plait_question *question)
+static inline __u32 decide_by_rtt(struct plait_question *question)
 {
-	__u64 limit = question->best.rtt_min;
+	__u32 limit = question->best.rtt_min;
 
 	if (question->is_open)
 		limit += limit / 8;
-	return question->mine.rtt_min <= limit;
+	if (question->mine.rtt_min <= limit)
+		return open_by(question, PLAIT_REASON_FAST);
+	return close_by(question, PLAIT_REASON_RTT);
 }
 
-static inline int is_to_be_open(const struct plait_question *question)
+/* One that is ahead of its share is limited to less than its share of the rate, until the others have caught up. */
+static inline __u32 decide_by_weight(struct plait_question *question)
 {
-	switch (question->scheduler) {
+	__u64 rate = question->share_rate, lead = question->ahead;
+
+	if (question->ahead <= 0)
+		return open_by(question, PLAIT_REASON_BEHIND);
+	lead = lead < ~0ull / SECOND ? lead * SECOND / SHARE_TIME : ~0ull;
+	/* Not less than an eighth, so that it still measures its path. */
+	return limit_by(question, lead < rate - rate / 8 ? rate - lead : rate / 8, PLAIT_REASON_SHARE);
+}
+
+static inline int has_preferred(const struct plait_question *question)
+{
+	return question->preferred_rtt != ~0u;
+}
+
+/* Whether those that are to be preferred have more to send than they can. */
+static inline int are_preferred_full(const struct plait_question *question)
+{
+	__u64 limit = carried(question->preferred_rate, FULL_TIME);
+
+	if (limit < 2 * PLAIT_BURST)
+		limit = 2 * PLAIT_BURST;
+	return question->queued >= (question->is_open ? limit / 4 : limit);
+}
+
+static inline __u32 decide_by_tier(struct plait_question *question)
+{
+	if (!has_preferred(question))
+		return open_by(question, PLAIT_REASON_FIRST);
+	if (are_preferred_full(question))
+		return open_by(question, PLAIT_REASON_FULL);
+	return close_by(question, PLAIT_REASON_SPARE);
+}
+
+/* More expensive subflows carry no more than the cheaper ones lack. */
+static inline __u32 decide_by_cost(struct plait_question *question)
+{
+	if (!has_preferred(question))
+		return open_by(question, PLAIT_REASON_FIRST);
+	if (question->target_rtt && question->preferred_rtt > question->target_rtt)
+		return open_by(question, PLAIT_REASON_TARGET);
+	if (question->preferred_rate < question->target_rate && are_preferred_full(question))
+		return limit_by(question, question->target_rate - question->preferred_rate,
+				PLAIT_REASON_TARGET);
+	return close_by(question, PLAIT_REASON_SPARE);
+}
+
+#ifdef PLAIT_HAS_CUSTOM_DECISION
+static inline __u32 decide_by_file(const struct plait_question *question);
+#endif
+
+/* Sets the decision, and returns its rate. */
+static inline __u32 decide_for(struct plait_question *question, __u32 scheduler)
+{
+	switch (scheduler) {
 	case PLAIT_SCHEDULER_ECF:
-		return is_open_by_ecf(question);
+		return decide_by_ecf(question);
 	case PLAIT_SCHEDULER_LOWEST_RTT:
-		return is_open_by_rtt(question);
+		return decide_by_rtt(question);
+	case PLAIT_SCHEDULER_WEIGHTED:
+		return decide_by_weight(question);
+	case PLAIT_SCHEDULER_TIERS:
+		return decide_by_tier(question);
+	case PLAIT_SCHEDULER_CHEAPEST:
+		return decide_by_cost(question);
+#ifdef PLAIT_HAS_CUSTOM_DECISION
+	case PLAIT_SCHEDULER_FILE:
+		return decision(question, decide_by_file(question), PLAIT_REASON_FILE);
+#endif
 	}
-	return 1;
+	return open_by(question, PLAIT_REASON_ALL);
 }
 
 #endif

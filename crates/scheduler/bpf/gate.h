@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Closes a subflow for new data, and opens it again.
+ * Closes a subflow for new data, limits it to a rate, and opens it again.
  *
  * The kernel's scheduler skips a subflow whose pacing rate is 0, once it has taken that rate over, which it does when
  * it hands the next burst to the subflow. The maximum pacing rate (SO_MAX_PACING_RATE) keeps the rate at 0.
@@ -15,7 +15,6 @@
 /* sk_pacing_status: TCP itself delays packets according to the pacing rate. */
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
-#define UNLIMITED (~0u)
 /*
  * Bytes per second of a subflow that is to take one burst: the kernel's scheduler prefers every other subflow as long
  * as a byte of that burst is left.
@@ -33,12 +32,15 @@ static __always_inline int set_option(struct sock *sk, int level, int name, __u3
 	return bpf_setsockopt(sk, level, name, &value, sizeof(value));
 }
 
+/* The options of the program, while none is changed. */
 static __always_inline void remember_options(struct sock *sk)
 {
 	struct subflow_state *state = state_of(sk);
 	unsigned long rate = sk->sk_max_pacing_rate;
 
-	state->max_rate = rate < UNLIMITED ? rate : UNLIMITED;
+	if (state->gate != GATE_OPEN)
+		return;
+	state->max_rate = rate < PLAIT_UNLIMITED ? rate : PLAIT_UNLIMITED;
 	state->unsent_limit = ((struct tcp_sock *)sk)->notsent_lowat;
 }
 
@@ -46,16 +48,15 @@ static __always_inline void remember_options(struct sock *sk)
  * Limits what the kernel's scheduler believes of a subflow, without delaying its packets; and what it hands to the
  * subflow at once, to one buffer of the program's data.
  */
-static __always_inline void limit(struct sock *sk, __u32 rate)
+static __always_inline void pretend(struct sock *sk, __u32 rate)
 {
 	struct subflow_state *state = state_of(sk);
 
-	if (state->gate == GATE_OPEN) {
-		remember_options(sk);
+	remember_options(sk);
+	if (state->gate <= GATE_LIMITED)
 		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, UNSENT_LIMIT);
-	}
 	set_option(sk, SOL_SOCKET, SO_MAX_PACING_RATE, rate);
-	if (state->max_rate == UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
+	if (state->max_rate == PLAIT_UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
 		sk->sk_pacing_status = SK_PACING_NONE;
 }
 
@@ -92,28 +93,38 @@ static __always_inline void restore_keepalive(struct sock *sk)
 
 static __always_inline void close_gate(struct sock *sk, __u8 gate)
 {
-	limit(sk, 0);
+	pretend(sk, 0);
 	state_of(sk)->gate = gate;
 	keep_alive(sk);
 }
 
 static __always_inline void start_trial(struct sock *sk)
 {
-	limit(sk, TRIAL_RATE);
+	pretend(sk, TRIAL_RATE);
 	sk->sk_pacing_rate = TRIAL_RATE;
 	state_of(sk)->gate = GATE_TRIAL;
 	state_of(sk)->rate = 0;
 }
 
-static __always_inline void open_gate(struct sock *sk)
+/* Up to a rate in bytes per second; PLAIT_UNLIMITED: as the program wants. */
+static __always_inline void open_gate(struct sock *sk, __u32 limit)
 {
 	struct subflow_state *state = state_of(sk);
 	__u64 rate = window_rate((struct tcp_sock *)sk);
+	__u8 before = state->gate;
 
-	state->gate = GATE_OPEN;
-	set_option(sk, SOL_SOCKET, SO_MAX_PACING_RATE, state->max_rate);
+	remember_options(sk);
+	state->gate = limit == PLAIT_UNLIMITED ? GATE_OPEN : GATE_LIMITED;
+	if (limit > state->max_rate)
+		limit = state->max_rate;
+	set_option(sk, SOL_SOCKET, SO_MAX_PACING_RATE, limit);
+	/* A limit made TCP delay packets; without one, cubic does not ask for that. */
+	if (limit == PLAIT_UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
+		sk->sk_pacing_status = SK_PACING_NONE;
+	if (before <= GATE_LIMITED)
+		return;
 	set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, state->unsent_limit);
-	sk->sk_pacing_rate = rate < state->max_rate || state->max_rate == UNLIMITED ? rate : state->max_rate;
+	sk->sk_pacing_rate = rate < limit || limit == PLAIT_UNLIMITED ? rate : limit;
 	restore_keepalive(sk);
 }
 

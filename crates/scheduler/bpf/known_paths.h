@@ -21,10 +21,10 @@ struct path_key {
 };
 
 struct path_value {
-	__u32 rate;	/* bytes per second; 0: not known */
-	__u32 measured; /* in 2^20 us */
-	/* For how long connections have been sending beside the path since then, in 2^20 us. */
-	__u32 waited;
+	__u32 rate; /* bytes per second; 0: not known */
+	__u32
+	    measured; /* when it was, in 2^20 us; if it is not known, when a connection was sending beside the path */
+	__u32 waited; /* for how long connections have done so, in 2^20 us */
 };
 
 struct {
@@ -43,7 +43,7 @@ static __always_inline void describe_path(struct sock *sk, struct path_key *key)
 static __always_inline void remember_path(struct sock *sk)
 {
 	struct subflow_state *state = state_of(sk);
-	struct path_value value = {.rate = state->rate, .measured = state->measured};
+	struct path_value value = {.rate = state->rate, .measured = seconds((struct tcp_sock *)sk)};
 	struct path_key key = {};
 
 	describe_path(sk, &key);
@@ -63,10 +63,10 @@ static __always_inline void recall_path(struct sock *sk)
 	if (!value || seconds((struct tcp_sock *)sk) - value->measured > MAX_AGE)
 		return;
 	state->rate = value->rate;
-	state->measured = value->measured;
+	state->measured = value->measured ?: 1;
 }
 
-/* Counts a second of sending beside a path whose rate is not known. Returns how many there were. */
+/* Counts the seconds of sending beside a path whose rate is not known. Returns how many there were. */
 static __always_inline __u32 wait_for_trial(struct sock *sk)
 {
 	struct path_value first = {.measured = seconds((struct tcp_sock *)sk), .waited = 1};
@@ -79,7 +79,10 @@ static __always_inline __u32 wait_for_trial(struct sock *sk)
 		bpf_map_update_elem(&known_paths, &key, &first, BPF_ANY);
 		return first.waited;
 	}
-	return ++value->waited;
+	if (value->measured != first.measured)
+		value->waited++;
+	value->measured = first.measured;
+	return value->waited;
 }
 
 #endif

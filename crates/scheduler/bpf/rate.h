@@ -9,6 +9,7 @@
 #ifndef PLAIT_SCHEDULER_RATE_H
 #define PLAIT_SCHEDULER_RATE_H
 
+#include <bpf/bpf_core_read.h>
 #include "decision.h"
 #include "subflow_state.h"
 
@@ -19,6 +20,14 @@
 static __always_inline __u32 seconds(struct tcp_sock *tcp)
 {
 	return tcp->tcp_mstamp >> 20;
+}
+
+/* As a subflow's state has it; not 0. */
+static __always_inline __u16 mark(struct tcp_sock *tcp)
+{
+	__u16 time = seconds(tcp);
+
+	return time ?: 1;
 }
 
 static __always_inline __u64 delivery_rate(struct tcp_sock *tcp)
@@ -33,6 +42,20 @@ static __always_inline __u64 window_rate(struct tcp_sock *tcp)
 	__u32 srtt = tcp->srtt_us;
 
 	return srtt ? (__u64)tcp->snd_cwnd * tcp->mss_cache * 8 * SECOND / srtt : 0;
+}
+
+/* Round trips of slow start until a burst was sent, but for the first, in us. */
+static __always_inline __u32 start_time(struct tcp_sock *tcp)
+{
+	__u64 window = (__u64)tcp->snd_cwnd * tcp->mss_cache;
+	__u32 rtt = tcp->rtt_min.s[0].v;
+
+	/* The window doubles with each. */
+	if (window >= PLAIT_BURST)
+		return 0;
+	if (3 * window >= PLAIT_BURST)
+		return rtt;
+	return 7 * window >= PLAIT_BURST ? 2 * rtt : 3 * rtt;
 }
 
 /* A round trip without data is in the time of a train that began on an idle subflow. */
@@ -57,6 +80,21 @@ static __always_inline void start_train(struct sock *sk)
 	state->is_remembered = 0;
 }
 
+/*
+ * Whether the path is what limits the rate: not how much the kernel's scheduler hands to the subflow, nor a window that
+ * still grows without a queue.
+ */
+static __always_inline int is_path_limited(struct tcp_sock *tcp, const struct subflow_state *state)
+{
+	__u32 least = tcp->rtt_min.s[0].v;
+
+	if (state->gate > GATE_LIMITED)
+		return 1;
+	if (tcp->write_seq == tcp->snd_nxt && !BPF_CORE_READ_BITFIELD(tcp, is_cwnd_limited))
+		return 0;
+	return tcp->snd_cwnd >= tcp->snd_ssthresh || tcp->srtt_us >> 3 > least + least / 4;
+}
+
 /* At each acknowledgment of data. Returns the bytes that were acknowledged since the train began. */
 static __always_inline __u32 measure_train(struct sock *sk)
 {
@@ -68,8 +106,11 @@ static __always_inline __u32 measure_train(struct sock *sk)
 	if (!state->train_start || acked < MIN_TRAIN * tcp->mss_cache)
 		return 0;
 	rate = acked * SECOND / train_time(tcp, state, now);
-	state->rate = rate < ~0u ? rate : ~0u;
-	state->measured = seconds(tcp);
+	rate = rate < ~0u ? rate : ~0u;
+	if (rate > state->rate || is_path_limited(tcp, state)) {
+		state->rate = rate;
+		state->measured = mark(tcp);
+	}
 	if (acked < 4 * PLAIT_BURST)
 		return acked;
 	state->train_start = now;
@@ -82,7 +123,7 @@ static __always_inline __u32 measure_train(struct sock *sk)
 static __always_inline __u64 rate_of_self(struct tcp_sock *tcp, const struct subflow_state *state)
 {
 	/* That of a subflow which was closed for a while is of earlier. */
-	__u64 rate = state->gate == GATE_OPEN ? delivery_rate(tcp) : 0;
+	__u64 rate = state->gate <= GATE_LIMITED ? delivery_rate(tcp) : 0;
 
 	return rate > state->rate ? rate : state->rate;
 }

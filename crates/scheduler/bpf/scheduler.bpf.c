@@ -7,18 +7,17 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "fill.h"
 #include "kernel.h"
 #include "known_paths.h"
+#include "probe.h"
 #include "repair.h"
 #include "siblings.h"
 
-/* enum plait_scheduler */
-const volatile __u32 scheduler;
-
 /* Every network namespace may select it, without privileges. */
 #define TCP_CONG_NON_RESTRICTED 1
-/* us; decisions are no more frequent. */
-#define DECISION_INTERVAL 1000
+/* In 2^8 us: decisions are no more frequent. */
+#define DECISION_INTERVAL 4
 
 extern void cubictcp_init(struct sock *sk) __ksym;
 extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
@@ -28,31 +27,61 @@ extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym
 extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
-/* Asked about once a second: by the probes of a closed subflow. */
+/*
+ * Whether the rate of a closed subflow is to be measured by data, or again. Asked about once a second: by the probes of
+ * a closed subflow.
+ */
 static __always_inline int is_trial_due(struct sock *sk, const struct plait_question *question)
 {
-	__u32 now = seconds((struct tcp_sock *)sk);
+	__u16 now = mark((struct tcp_sock *)sk), elapsed = now - state_of(sk)->measured;
 
 	if (scheduler != PLAIT_SCHEDULER_ECF || !is_busy(question) || ((struct tcp_sock *)sk)->packets_out)
 		return 0;
 	if (!question->mine.rate)
 		return wait_for_trial(sk) > PLAIT_FIRST_TRIAL;
-	return now - state_of(sk)->measured >= trial_interval(&question->mine);
+	return elapsed >= trial_interval(&question->mine);
 }
 
-static __always_inline void set_gate(struct sock *sk, const struct plait_question *question)
+/* At the first chance, as the rate of no further subflow is known. */
+static __always_inline int is_first_probe_due(struct sock *sk)
 {
 	struct subflow_state *state = state_of(sk);
 
-	if (is_to_be_open(question)) {
-		if (state->gate != GATE_OPEN)
-			open_gate(sk);
+	return scheduler == PLAIT_SCHEDULER_ECF && !state->rate && !state->is_probed;
+}
+
+static __always_inline void stay_closed(struct sock *sk, const struct plait_question *question)
+{
+	if (is_first_probe_due(sk))
+		send_probe(sk);
+	else if (is_trial_due(sk, question)) {
+		if (!send_probe(sk))
+			start_trial(sk);
+	} else if (scheduler == PLAIT_SCHEDULER_ECF && is_busy(question) &&
+		   !((struct tcp_sock *)sk)->packets_out)
+		request_ack(sk);
+}
+
+/* A change of less than a sixteenth is none. */
+static __always_inline int is_limited_to(struct sock *sk, __u32 rate)
+{
+	unsigned long now = sk->sk_max_pacing_rate;
+
+	return state_of(sk)->gate == GATE_LIMITED && now - now / 16 <= rate && rate <= now + now / 16;
+}
+
+static __always_inline void set_gate(struct sock *sk, const struct plait_question *question, __u32 rate)
+{
+	struct subflow_state *state = state_of(sk);
+
+	state->reason = question->reason;
+	if (!rate && state->gate == GATE_CLOSED)
+		return stay_closed(sk, question);
+	if (!rate)
+		return close_gate(sk, GATE_CLOSED);
+	if (rate == PLAIT_UNLIMITED ? state->gate == GATE_OPEN : is_limited_to(sk, rate))
 		return;
-	}
-	if (state->gate != GATE_CLOSED)
-		close_gate(sk, GATE_CLOSED);
-	else if (is_trial_due(sk, question))
-		start_trial(sk);
+	open_gate(sk, rate);
 }
 
 /* Whether the burst of a trial, or its first acknowledgments, are still to come. */
@@ -64,41 +93,78 @@ static __always_inline int is_being_tried(struct sock *sk)
 	       (state->gate == GATE_MEASURING && !state->rate && ((struct tcp_sock *)sk)->packets_out);
 }
 
+static __always_inline int is_decision_due(struct sock *sk)
+{
+	struct subflow_state *state = state_of(sk);
+	__u16 now = ((struct tcp_sock *)sk)->tcp_mstamp >> 8, elapsed = now - state->decided;
+
+	/* Acknowledgments of the handshake may come before init(). */
+	if (!state->measured || elapsed < DECISION_INTERVAL)
+		return 0;
+	state->decided = now;
+	return 1;
+}
+
+static __always_inline void set_targets(struct plait_question *question)
+{
+	const struct plait_targets *wanted = find_targets();
+
+	if (!wanted)
+		return;
+	question->target_rate = wanted->rate;
+	question->target_rtt = wanted->rtt;
+}
+
 static __always_inline void decide(struct sock *sk)
 {
 	struct mptcp_subflow_context *subflow = subflow_of(sk);
-	struct plait_question question = {.scheduler = scheduler};
-	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct subflow_state *state = state_of(sk);
-	__u32 now = tcp->tcp_mstamp;
+	struct plait_path_options options = {};
+	struct plait_question *question;
+	struct comparison *comparison;
 	struct mptcp_sock *msk;
+	__u32 rate;
 
-	/* Acknowledgments of the handshake may come before init(). */
-	if (!state->measured || !subflow || !subflow->conn || now - state->decided < DECISION_INTERVAL)
+	if (!subflow || !subflow->conn || !is_decision_due(sk))
 		return;
-	state->decided = now;
-	if (!find_best(sk, subflow->conn, &question)) {
-		if (state->gate != GATE_OPEN)
-			open_gate(sk);
+	comparison = start_comparison(sk);
+	if (!comparison)
 		return;
+	question = &comparison->question;
+	if (scheduler >= PLAIT_SCHEDULER_WEIGHTED)
+		options = options_of(sk);
+	if (!compare(sk, subflow->conn, &options, comparison)) {
+		rate = open_by(question, PLAIT_REASON_ONLY);
+	} else {
+		if (is_being_tried(sk))
+			return;
+		describe((struct tcp_sock *)sk, rate_of_self((struct tcp_sock *)sk, state), &question->mine);
+		msk = AS(struct mptcp_sock, subflow->conn);
+		question->queued = queued(msk);
+		question->window = msk->wnd_end - msk->snd_una;
+		question->sent = msk->bytes_sent;
+		question->start = start_time((struct tcp_sock *)sk);
+		question->is_open = state->gate <= GATE_LIMITED;
+		set_targets(question);
+		rate = decide_for(question, scheduler);
 	}
-	if (is_being_tried(sk))
-		return;
-	describe(tcp, rate_of_self(tcp, state), &question.mine);
-	msk = AS(struct mptcp_sock, subflow->conn);
-	question.queued = queued(msk);
-	question.window = msk->wnd_end - msk->snd_una;
-	question.is_open = state->gate == GATE_OPEN;
-	set_gate(sk, &question);
+	set_gate(sk, question, options.max_rate && rate > options.max_rate ? options.max_rate : rate);
 }
 
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
 {
 	cubictcp_init(sk);
-	state_of(sk)->measured = seconds((struct tcp_sock *)sk);
+	state_of(sk)->measured = mark((struct tcp_sock *)sk);
 	recall_path(sk);
 	decide(sk);
+	/* Of the server: the client's request to join was confirmed. The client's own is, once it hears of the server. */
+	if (((struct sock_common *)sk)->skc_state != BPF_TCP_SYN_RECV || state_of(sk)->gate != GATE_CLOSED)
+		return;
+	if (is_first_probe_due(sk))
+		send_probe(sk);
+	else if (scheduler == PLAIT_SCHEDULER_ECF)
+		request_ack(sk);
 }
 
 SEC("struct_ops")
@@ -116,8 +182,12 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 SEC("struct_ops")
 void BPF_PROG(in_ack_event, struct sock *sk, __u32 flags)
 {
-	if (!((struct tcp_sock *)sk)->packets_out)
-		decide(sk);
+	if (((struct tcp_sock *)sk)->packets_out)
+		return;
+	/* A new rate is considered at once: no further acknowledgment may follow. */
+	if (measure_probe(sk))
+		state_of(sk)->decided -= DECISION_INTERVAL;
+	decide(sk);
 }
 
 SEC("struct_ops")
@@ -193,7 +263,8 @@ int answer(struct plait_question *question)
 
 	/* The verifier allows reads of a program's argument only at constant offsets. */
 	__builtin_memcpy(&copy, question, sizeof(copy));
-	question->answer = is_to_be_open(&copy);
+	question->rate = decide_for(&copy, copy.scheduler);
+	question->reason = copy.reason;
 	return 0;
 }
 

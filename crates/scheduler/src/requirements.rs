@@ -6,7 +6,8 @@ use plait_congestion::Error;
 use crate::bindings::PLAIT_CUBIC_WORDS;
 
 /// Functions of the kernel that the program calls.
-const FUNCTIONS: [&str; 8] = [
+const FUNCTIONS: [&str; 9] = [
+    "bpf_iter_num_new",
     "bpf_rdonly_cast",
     "cubictcp_acked",
     "cubictcp_cong_avoid",

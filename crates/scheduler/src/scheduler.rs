@@ -7,7 +7,10 @@ use libbpf_rs::Object;
 use plait_congestion::{Error, KernelAlgorithm};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::bindings::{PLAIT_SCHEDULER_ECF, PLAIT_SCHEDULER_LOWEST_RTT, PLAIT_SCHEDULER_OFF};
+use crate::bindings::{
+    PLAIT_SCHEDULER_CHEAPEST, PLAIT_SCHEDULER_ECF, PLAIT_SCHEDULER_FILE, PLAIT_SCHEDULER_LOWEST_RTT,
+    PLAIT_SCHEDULER_OFF, PLAIT_SCHEDULER_TIERS, PLAIT_SCHEDULER_WEIGHTED,
+};
 use crate::object;
 
 /// Which subflows of a connection carry data.
@@ -19,19 +22,39 @@ pub enum Scheduler {
     Ecf,
     /// The one whose least round-trip time is the lowest.
     LowestRtt,
+    /// All, in proportion to the weights of their paths.
+    Weighted,
+    /// Those of the next tier only if those of the tiers before cannot carry everything.
+    Tiers,
+    /// More expensive ones only if the cheaper ones miss a rate or a round-trip time.
+    CheapestFirst,
+    /// As a user's program decides, which includes bpf/plait_scheduler.h.
+    File,
     /// All, as without plait: for a control group in a namespace that uses another scheduler.
     Off,
 }
 
 impl Scheduler {
     /// All schedulers.
-    pub const ALL: [Scheduler; 3] = [Scheduler::Ecf, Scheduler::LowestRtt, Scheduler::Off];
+    pub const ALL: [Scheduler; 7] = [
+        Scheduler::Ecf,
+        Scheduler::LowestRtt,
+        Scheduler::Weighted,
+        Scheduler::Tiers,
+        Scheduler::CheapestFirst,
+        Scheduler::File,
+        Scheduler::Off,
+    ];
 
     /// The name on the command line, such as `lowest-rtt`.
     pub fn name(self) -> &'static str {
         match self {
             Scheduler::Ecf => "ecf",
             Scheduler::LowestRtt => "lowest-rtt",
+            Scheduler::Weighted => "weighted",
+            Scheduler::Tiers => "tiers",
+            Scheduler::CheapestFirst => "cheapest-first",
+            Scheduler::File => "file",
             Scheduler::Off => "off",
         }
     }
@@ -41,6 +64,10 @@ impl Scheduler {
         match self {
             Scheduler::Ecf => "plait_ecf",
             Scheduler::LowestRtt => "plait_lowest",
+            Scheduler::Weighted => "plait_weighted",
+            Scheduler::Tiers => "plait_tiers",
+            Scheduler::CheapestFirst => "plait_cheapest",
+            Scheduler::File => "plait_file",
             Scheduler::Off => "plait_off",
         }
     }
@@ -52,8 +79,31 @@ impl Scheduler {
                 "a slow subflow carries data only if the fastest would still be busy when it arrives"
             }
             Scheduler::LowestRtt => "the subflow with the lowest round-trip time carries everything",
+            Scheduler::Weighted => "subflows carry data in proportion to the weights of their paths",
+            Scheduler::Tiers => "the next tier carries data only if the tiers before are full or down",
+            Scheduler::CheapestFirst => {
+                "expensive paths carry only what cheap ones lack of a rate or round-trip time"
+            }
+            Scheduler::File => "as a program of one's own decides: load FILE.bpf.c",
             Scheduler::Off => "all subflows carry data, as without plait",
         }
+    }
+
+    /// The name in the kernel of the one that a process registers for itself, such as `plait_e4711`.
+    pub(crate) fn kernel_name_of_process(self, pid: u32) -> String {
+        format!("plait_{}{pid}", &self.name()[..1])
+    }
+
+    /// The one of this name in the kernel, as this process or another registered it.
+    pub(crate) fn of_kernel_name(name: &str) -> Option<Scheduler> {
+        let is_of_process = |scheduler: &Scheduler| {
+            let prefix = &scheduler.kernel_name_of_process(0);
+            name.strip_prefix(&prefix[..prefix.len() - 1]).is_some_and(|pid| pid.parse::<u32>().is_ok())
+        };
+        Scheduler::ALL
+            .into_iter()
+            .find(|scheduler| scheduler.kernel_name() == name)
+            .or_else(|| Scheduler::ALL.into_iter().find(is_of_process))
     }
 
     /// Its value in bpf/intf.h.
@@ -61,6 +111,10 @@ impl Scheduler {
         match self {
             Scheduler::Ecf => PLAIT_SCHEDULER_ECF,
             Scheduler::LowestRtt => PLAIT_SCHEDULER_LOWEST_RTT,
+            Scheduler::Weighted => PLAIT_SCHEDULER_WEIGHTED,
+            Scheduler::Tiers => PLAIT_SCHEDULER_TIERS,
+            Scheduler::CheapestFirst => PLAIT_SCHEDULER_CHEAPEST,
+            Scheduler::File => PLAIT_SCHEDULER_FILE,
             Scheduler::Off => PLAIT_SCHEDULER_OFF,
         }
     }
@@ -69,6 +123,8 @@ impl Scheduler {
 impl KernelAlgorithm for Scheduler {
     const ALL: &'static [Scheduler] = &Scheduler::ALL;
     const KIND: &'static str = "scheduler";
+    const PARTS: &'static [&'static str] = &[object::PATH_OPTIONS, object::TARGETS, object::FILL];
+    const EGRESS: Option<&'static str> = Some(object::FILL);
 
     fn name(self) -> &'static str {
         self.name()
@@ -83,7 +139,7 @@ impl KernelAlgorithm for Scheduler {
     }
 
     fn load(self) -> Result<Object, Error> {
-        object::load(self, self.kernel_name())
+        object::load(&self.into(), self.kernel_name())
     }
 }
 
@@ -95,7 +151,9 @@ impl fmt::Display for Scheduler {
 
 /// A name that is not that of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected ecf, lowest-rtt or off, got '{0}'")]
+#[error(
+    "expected ecf, lowest-rtt, weighted, tiers, cheapest-first, off or a file such as mine.bpf.c, got '{0}'"
+)]
 pub struct UnknownScheduler(String);
 
 impl FromStr for Scheduler {
@@ -135,6 +193,19 @@ mod tests {
         }
         for wrong in ["", "plait_", "cubic", "ECF", "ecf "] {
             assert!(wrong.parse::<Scheduler>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn recognises_schedulers_of_processes() {
+        for scheduler in Scheduler::ALL {
+            assert_eq!(Scheduler::of_kernel_name(scheduler.kernel_name()), Some(scheduler));
+            let name = scheduler.kernel_name_of_process(4_194_304);
+            assert!(name.len() < 16);
+            assert_eq!(Scheduler::of_kernel_name(&name), Some(scheduler));
+        }
+        for other in ["plait_ewtcp", "plait_lia", "plait_olia", "cubic", "", "plait_e"] {
+            assert_eq!(Scheduler::of_kernel_name(other), None, "{other}");
         }
     }
 

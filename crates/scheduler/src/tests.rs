@@ -7,7 +7,7 @@ use libbpf_rs::{MapType, Object, ProgramInput};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::bindings::{PLAIT_BURST, plait_path, plait_question};
+use crate::bindings::{PLAIT_BURST, PLAIT_MIN_RATE, PLAIT_UNLIMITED, plait_path, plait_question};
 use crate::{Scheduler, object};
 
 /// Whether this is root on a kernel that accepts the program; if not, prints that the test is skipped.
@@ -27,7 +27,7 @@ fn can_run(test: &str) -> bool {
 
 /// Loads only the program that answers questions.
 fn load() -> Object {
-    let mut object = object::open(Scheduler::Ecf, "plait_test").expect("object opens");
+    let mut object = object::open(object::PROGRAM, Scheduler::Ecf, "plait_test").expect("object opens");
     for mut program in object.progs_mut() {
         let wanted = program.name() == "answer";
         program.set_autoload(wanted);
@@ -39,12 +39,18 @@ fn load() -> Object {
     object.load().expect("kernel accepts the program")
 }
 
+/// Whether the subflow is to be open.
 fn ask(object: &Object, question: plait_question) -> bool {
+    rate(object, question) == PLAIT_UNLIMITED
+}
+
+/// The rate that the subflow may carry.
+fn rate(object: &Object, question: plait_question) -> u32 {
     let program = object.progs_mut().find(|program| program.name() == "answer").expect("program exists");
     let mut question = question;
     let context = Some(bytemuck::bytes_of_mut(&mut question));
     program.test_run(ProgramInput { context_in: context, ..Default::default() }).expect("program runs");
-    question.answer == 1
+    question.rate
 }
 
 /// What `ecf` decides, without the rounding of the program; `None` if the decision depends on it: it counts whole
@@ -56,9 +62,9 @@ fn ecf(question: &plait_question) -> Option<bool> {
     if (time - 2.0 * best).abs() < 3e-6 {
         return None;
     }
-    let limit = question.queued.min(question.window) as f64;
     let factor = if question.is_open == 1 { 1.25 } else { 1.0 };
-    let carried_over_limit = question.best.rate as f64 * time / (limit * factor);
+    let window = question.window as f64 * 1.25 * factor + f64::from(PLAIT_BURST);
+    let carried_over_limit = question.best.rate as f64 * time / window.min(question.queued as f64 * factor);
     if time > 2.0 * best && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
         return None;
     }
@@ -132,12 +138,85 @@ fn ecf_uses_equal_paths_and_slow_ones_only_beside_much_data() {
     }
     let object = load();
     let is_open = |path, bytes| ask(&object, question(Scheduler::Ecf, path, mbit(20.0, 20.0), bytes));
+    let is_open_with_window = |path, window| {
+        ask(&object, plait_question { window, ..question(Scheduler::Ecf, path, mbit(20.0, 20.0), 9_000_000) })
+    };
     assert!(is_open(mbit(20.0, 20.0), 0));
     assert!(is_open(mbit(40.0, 20.0), 0));
     assert!(!is_open(mbit(0.5, 100.0), 1_000_000));
     // A burst takes 1.15 s there; the fast path carries 2.9 MB in that time.
     assert!(!is_open(mbit(0.5, 100.0), 2_800_000));
     assert!(is_open(mbit(0.5, 100.0), 3_000_000));
+    // While the window is full, the fast path loses what the slow one carries at most.
+    assert!(!is_open_with_window(mbit(5.0, 50.0), 250_000));
+    assert!(is_open_with_window(mbit(5.0, 50.0), 265_000));
+}
+
+#[test]
+fn ecf_starts_a_distant_path_only_beside_much_data() {
+    if !can_run("ecf_starts_a_distant_path_only_beside_much_data") {
+        return;
+    }
+    let object = load();
+    let is_open = |sent, is_open| {
+        let question = question(Scheduler::Ecf, mbit(20.0, 200.0), mbit(20.0, 20.0), 9_000_000);
+        ask(&object, plait_question { sent, start: 400_000, is_open, ..question })
+    };
+    // Two further round trips, in which the other carries 1 MB.
+    assert!(!is_open(7_900_000, 0));
+    assert!(is_open(8_100_000, 0) && is_open(0, 1));
+}
+
+#[test]
+fn weighted_limits_what_is_ahead_of_its_share() {
+    if !can_run("weighted_limits_what_is_ahead_of_its_share") {
+        return;
+    }
+    let object = load();
+    let limit = |ahead: i64| {
+        let question = question(Scheduler::Weighted, mbit(20.0, 20.0), mbit(20.0, 20.0), 1_000_000);
+        rate(&object, plait_question { ahead, share_rate: 800_000, ..question })
+    };
+    assert_eq!((limit(-1), limit(0)), (PLAIT_UNLIMITED, PLAIT_UNLIMITED));
+    assert_eq!((limit(100_000), limit(500_000)), (700_000, 300_000));
+    assert_eq!((limit(700_000), limit(i64::MAX)), (100_000, 100_000));
+}
+
+#[test]
+fn tiers_open_the_next_if_those_before_are_full_or_down() {
+    if !can_run("tiers_open_the_next_if_those_before_are_full_or_down") {
+        return;
+    }
+    let object = load();
+    let is_open = |queued, preferred_rtt, is_open| {
+        let question = question(Scheduler::Tiers, mbit(20.0, 20.0), mbit(20.0, 20.0), queued);
+        let question = plait_question { preferred_rate: 2_500_000, preferred_rtt, is_open, ..question };
+        ask(&object, question)
+    };
+    assert!(is_open(0, u32::MAX, 0));
+    // 250 kB take the tiers before 100 ms.
+    assert!(!is_open(249_000, 20_000, 0) && is_open(251_000, 20_000, 0));
+    assert!(is_open(63_000, 20_000, 1) && !is_open(62_000, 20_000, 1));
+}
+
+#[test]
+fn cheapest_first_adds_what_cheaper_paths_lack() {
+    if !can_run("cheapest_first_adds_what_cheaper_paths_lack") {
+        return;
+    }
+    let object = load();
+    let limit = |preferred_rate, preferred_rtt, target_rate, target_rtt| {
+        let question = question(Scheduler::CheapestFirst, mbit(20.0, 20.0), mbit(20.0, 20.0), 1_000_000);
+        let question = plait_question { preferred_rate, preferred_rtt, target_rate, target_rtt, ..question };
+        rate(&object, question)
+    };
+    assert_eq!(limit(500_000, u32::MAX, 0, 0), PLAIT_UNLIMITED);
+    assert_eq!(limit(500_000, 20_000, 0, 0), 0);
+    assert_eq!(limit(500_000, 20_000, 800_000, 0), 300_000);
+    assert_eq!(limit(799_999, 20_000, 800_000, 0), PLAIT_MIN_RATE);
+    assert_eq!(limit(800_000, 20_000, 800_000, 0), 0);
+    assert_eq!(limit(800_000, 20_001, 800_000, 20_000), PLAIT_UNLIMITED);
+    assert_eq!(limit(800_000, 20_000, 800_000, 20_000), 0);
 }
 
 #[test]
@@ -183,7 +262,16 @@ fn extreme_values_end_in_a_decision() {
     for scheduler in Scheduler::ALL {
         for (mine, best) in extremes.iter().flat_map(|mine| extremes.map(|best| (*mine, best))) {
             for bytes in extremes {
-                ask(&object, question(scheduler, path(mine), path(best), bytes));
+                let question = plait_question {
+                    ahead: bytes as i64,
+                    share_rate: best,
+                    preferred_rate: mine,
+                    preferred_rtt: best as u32,
+                    target_rate: bytes,
+                    target_rtt: mine as u32,
+                    ..question(scheduler, path(mine), path(best), bytes)
+                };
+                rate(&object, question);
             }
         }
     }

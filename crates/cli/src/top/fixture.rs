@@ -83,6 +83,7 @@ fn connection(token: &str, subflows: &[SubflowSpec], reinjected: u64) -> Connect
                 sent_bps: *rate,
                 received_bps: 0.0,
                 share: (*rate > 0.0).then_some(*share),
+                scheduling: None,
             })
             .collect(),
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plait_linux::diag::{Carried, Grown, Sample, Subflow};
 use plait_linux::mptcp::Token;
+use plait_scheduler::{SteeredSubflow, SteeredSubflows};
 use serde::Serialize;
 
 /// All connections at one time.
@@ -40,20 +41,28 @@ pub(super) struct SubflowSnapshot {
     pub(super) share: Option<f64>,
     /// Segments retransmitted since the previous sample.
     pub(super) interval_retransmissions: u64,
+    /// What plait's scheduler decided, if it has one.
+    pub(super) scheduling: Option<SteeredSubflow>,
 }
 
 impl Snapshot {
-    /// Combines samples with the growth of their counters over the preceding `elapsed`.
-    pub(super) fn new(samples: Vec<Sample>, grown: &Grown, elapsed: Duration) -> Snapshot {
+    /// Combines samples with the growth of their counters over the preceding `elapsed`, and with what schedulers decided.
+    pub(super) fn new(
+        samples: Vec<Sample>,
+        grown: &Grown,
+        elapsed: Duration,
+        steered: &[SteeredSubflow],
+    ) -> Snapshot {
         let seconds = elapsed.as_secs_f64();
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let connections = samples.into_iter().map(|sample| ConnectionSnapshot::new(sample, grown, seconds));
+        let connections =
+            samples.into_iter().map(|sample| ConnectionSnapshot::new(sample, grown, seconds, steered));
         Snapshot { time, interval_s: seconds, connections: connections.collect() }
     }
 }
 
 impl ConnectionSnapshot {
-    fn new(sample: Sample, grown: &Grown, seconds: f64) -> ConnectionSnapshot {
+    fn new(sample: Sample, grown: &Grown, seconds: f64, steered: &[SteeredSubflow]) -> ConnectionSnapshot {
         let of = |subflow: &Subflow| grown.subflows.get(&subflow.id).copied().unwrap_or_default();
         let bps = |bytes: u64| if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
         let both = |carried: Carried| carried.bytes_sent + carried.bytes_received;
@@ -68,6 +77,10 @@ impl ConnectionSnapshot {
                     received_bps: bps(carried.bytes_received),
                     share: (total > 0).then(|| both(carried) as f64 / total as f64),
                     interval_retransmissions: carried.retransmissions,
+                    scheduling: steered
+                        .iter()
+                        .find(|steered| (steered.local, steered.remote) == (subflow.local, subflow.remote))
+                        .cloned(),
                     subflow,
                 }
             })
@@ -91,4 +104,9 @@ impl ConnectionSnapshot {
     pub(super) fn max_rtt(&self) -> u32 {
         self.subflows.iter().map(|subflow| subflow.subflow.tcp.rtt_us).max().unwrap_or(0)
     }
+}
+
+/// The subflows that schedulers steer; none without root, who alone can see them.
+pub(super) fn steered_subflows(steered: Option<&SteeredSubflows>) -> Vec<SteeredSubflow> {
+    steered.and_then(|steered| steered.list().ok()).unwrap_or_default()
 }

@@ -131,6 +131,9 @@ fn subflow_state(view: &SubflowSnapshot) -> Vec<String> {
         Some(Closed::Final) => states.push("closed".into()),
         Some(Closed::LastSeen) => states.push("closed, final counters unknown".into()),
     }
+    if let Some(scheduling) = &view.scheduling {
+        states.push(scheduling.text());
+    }
     if subflow.tcp.lost > 0 {
         states.push(format!("{} lost", subflow.tcp.lost));
     }

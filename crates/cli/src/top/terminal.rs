@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use plait_linux::diag::{Growth, Watch};
 use plait_linux::signal::StopSignal;
+use plait_scheduler::SteeredSubflows;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use super::draw::{Theme, draw, page};
 use super::keyboard::{KeyAction, handle_key};
 use super::list::List;
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, steered_subflows};
 
 pub(super) fn run(interval: Duration) -> anyhow::Result<()> {
     let stop = StopSignal::listen().context("cannot listen for signals")?;
@@ -76,13 +77,15 @@ fn poll(wait: Duration) -> io::Result<bool> {
 
 struct Samples {
     watch: Watch,
+    steered: Option<SteeredSubflows>,
     growth: Growth,
     last: Instant,
 }
 
 impl Samples {
     fn start() -> anyhow::Result<Samples> {
-        Ok(Samples { watch: Watch::open()?, growth: Growth::default(), last: Instant::now() })
+        let (watch, steered) = (Watch::open()?, SteeredSubflows::open().ok());
+        Ok(Samples { watch, steered, growth: Growth::default(), last: Instant::now() })
     }
 
     fn take(&mut self) -> anyhow::Result<Snapshot> {
@@ -90,7 +93,7 @@ impl Samples {
         let elapsed = self.last.elapsed();
         self.last = Instant::now();
         let grown = self.growth.since_last(&samples).unwrap_or_default();
-        Ok(Snapshot::new(samples, &grown, elapsed))
+        Ok(Snapshot::new(samples, &grown, elapsed, &steered_subflows(self.steered.as_ref())))
     }
 }
 

@@ -48,7 +48,7 @@ impl Traced {
             }
         }
         let mut object = object.load().expect("kernel accepts the programs");
-        let link = object::attach(&mut object, algorithm.kernel_name()).expect("algorithm registers");
+        let link = object::register(&mut object, algorithm.kernel_name()).expect("algorithm registers");
         Traced { name, object, _link: link, losses: Mutex::default() }
     }
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, ProgramHandle, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder, libbpf_sys as sys};
+use plait_linux::bpf_link;
 use plait_linux::interfaces::Interface;
 use plait_linux::netns::NetNs;
 use plait_linux::traffic_control::{clsact_filters, has_clsact};
@@ -24,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use super::attach_mode::{AttachFailures, AttachMode};
 use super::error::EngineError;
 use super::objects::Objects;
-use super::sys as raw;
 use crate::model::Hook;
 
 /// A program on an interface, attached or about to be.
@@ -142,8 +142,8 @@ impl Attacher<'_> {
                 return attached.map(|_| ()).map_err(|error| self.clsact_failed(planned, error));
             }
         };
-        let link = raw::link(program.as_fd(), planned.index, place, flags)?;
-        raw::pin(link.as_fd(), &pin(&self.links, planned))
+        let link = bpf_link::attach(program.as_fd(), planned.index, place, flags)?;
+        bpf_link::pin(link.as_fd(), &pin(&self.links, planned))
     }
 
     /// Removes the `clsact` that was created for a filter that then failed.

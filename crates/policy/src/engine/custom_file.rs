@@ -1,53 +1,19 @@
 //! Loads custom selectors and actors: programs that include bpf/plait.bpf.h, from a C source or a compiled object.
-//!
-//! Sources are compiled with `clang-19`, or the compiler that `PLAIT_CLANG` names; the headers they include come with
-//! plait. A compiled object needs no compiler on the host and runs on every kernel that plait supports.
+//! A compiled object runs on every kernel that plait supports.
 
 use std::cell::RefCell;
-use std::ffi::OsString;
-use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
 
 use libbpf_rs::{Object, ObjectBuilder, OpenObject, PrintLevel};
+use plait_linux::bpf_source::{SourceError, object_of};
 
 /// Why a file with custom programs cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CustomFileError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {reason}", .file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        reason: io::Error,
-    },
-    /// The file name has neither the extension of a C source nor that of an object.
-    #[error("expected a C source (.c) or a compiled object (.o), got {}", .0.display())]
-    Kind(PathBuf),
-    /// The compiler cannot be run.
-    #[error(
-        "cannot run {compiler} to compile {}: {reason}; install it (Debian: clang-19, libbpf-dev, linux-libc-dev), \
-         set PLAIT_CLANG to another one, or compile the file elsewhere and use the object (.o)", .file.display()
-    )]
-    NoCompiler {
-        /// The compiler.
-        compiler: String,
-        /// The file.
-        file: PathBuf,
-        /// Why not.
-        reason: io::Error,
-    },
-    /// The compiler rejects the source.
-    #[error("{} cannot be compiled:\n{output}", .file.display())]
-    Compile {
-        /// The file.
-        file: PathBuf,
-        /// The output of the compiler.
-        output: String,
-    },
+    /// The file cannot be read or compiled.
+    #[error(transparent)]
+    Source(#[from] SourceError),
     /// The kernel rejects the programs.
     #[error("cannot load the programs of {}: {reason}; end of the verifier log:\n{verifier}", .file.display())]
     Load {
@@ -106,13 +72,7 @@ impl CustomFile {
         shared: impl Fn(&str) -> Option<BorrowedFd<'m>>,
         flags: u32,
     ) -> Result<CustomFile, CustomFileError> {
-        let object = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("o") => {
-                fs::read(path).map_err(|reason| CustomFileError::Read { file: path.into(), reason })?
-            }
-            Some("c") => compile(path)?,
-            _ => return Err(CustomFileError::Kind(path.into())),
-        };
+        let object = object_of(path, HEADERS)?;
         let load = || {
             let mut open = ObjectBuilder::default().open_memory(&object)?;
             prepare(&mut open, shared, flags)?;
@@ -146,7 +106,7 @@ impl CustomFile {
     fn program(&self, name: &str) -> Result<Option<OwnedFd>, CustomFileError> {
         let found = self.object.progs().find(|program| program.name() == name);
         let copied = found.map(|program| program.as_fd().try_clone_to_owned()).transpose();
-        copied.map_err(|reason| CustomFileError::Read { file: self.path.clone(), reason })
+        Ok(copied.map_err(|reason| SourceError::Read { file: self.path.clone(), reason })?)
     }
 
     /// The selectors and actors that the file defines.
@@ -201,40 +161,6 @@ fn last_lines(text: &str) -> String {
 }
 
 const LOG_LINES: usize = 30;
-
-/// Compiles a C source.
-fn compile(source: &Path) -> Result<Vec<u8>, CustomFileError> {
-    let failed = |reason| CustomFileError::Read { file: source.into(), reason };
-    let directory = tempfile::tempdir().map_err(failed)?;
-    for (name, text) in HEADERS {
-        fs::File::create(directory.path().join(name))
-            .and_then(|mut file| file.write_all(text))
-            .map_err(failed)?;
-    }
-    // Open it first, so that an error names this file.
-    fs::File::open(source).map_err(failed)?;
-    let object = directory.path().join("custom.bpf.o");
-    let compiler = env::var("PLAIT_CLANG").unwrap_or_else(|_| "clang-19".into());
-    let mut includes = OsString::from("-I");
-    includes.push(directory.path());
-    let result = Command::new(&compiler)
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-fno-color-diagnostics"])
-        // Kernel headers are architecture specific and clang does not look there for the bpf target.
-        .arg(format!("-I/usr/include/{}-linux-gnu", env::consts::ARCH))
-        .arg(includes)
-        .arg("-c")
-        .arg(source)
-        .arg("-o")
-        .arg(&object)
-        .output();
-    let result =
-        result.map_err(|reason| CustomFileError::NoCompiler { compiler, file: source.into(), reason })?;
-    if !result.status.success() {
-        let output = String::from_utf8_lossy(&result.stderr).trim_end().to_owned();
-        return Err(CustomFileError::Compile { file: source.into(), output });
-    }
-    fs::read(&object).map_err(failed)
-}
 
 fn list_or_none(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }

@@ -14,8 +14,9 @@ use libbpf_rs::{
     MapCore, MapFlags, MapHandle, ObjectBuilder, OpenObject, PrintLevel, ProgramHandle, libbpf_sys as sys,
 };
 
+use plait_linux::bpf_link;
+
 use super::error::EngineError;
-use super::sys as raw;
 use crate::bindings::plait_settings;
 use crate::compile::ProgramKind as Kind;
 
@@ -73,7 +74,7 @@ impl Objects {
     pub(super) fn pin(&mut self, directory: &Path) -> Result<(), EngineError> {
         for (name, map) in &self.maps {
             let path = directory.join("maps").join(name);
-            raw::pin(map.as_fd(), &path).map_err(EngineError::directory("pin", &path))?;
+            bpf_link::pin(map.as_fd(), &path).map_err(EngineError::directory("pin", &path))?;
         }
         for ((_, _, name), program) in PROGRAMS.iter().zip(&self.programs) {
             program.get().map_or(Ok(()), |program| pin_program(program, directory, name))?;
@@ -214,7 +215,7 @@ fn without_programs(
 
 fn pin_program(program: &ProgramHandle, directory: &Path, name: &str) -> Result<(), EngineError> {
     let path = directory.join("programs").join(name);
-    raw::pin(program.as_fd(), &path).map_err(EngineError::directory("pin", &path))
+    bpf_link::pin(program.as_fd(), &path).map_err(EngineError::directory("pin", &path))
 }
 
 /// Whether XDP programs may accept multi-buffer packets (Linux 5.18).

@@ -2,12 +2,9 @@
 //!
 //! The `unsafe` code here passes pointers to values that outlive the call, with their lengths.
 
-use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
@@ -17,27 +14,6 @@ use crate::bindings::{
     plait_actor, plait_chain, plait_connection, plait_counter, plait_event, plait_flow, plait_flow_dir,
     plait_flow_key, plait_packet, plait_settings, plait_socket,
 };
-
-/// Attaches a program to an interface of the current network namespace by a link, which detaches it when its last
-/// descriptor or pin goes.
-pub(super) fn link(program: BorrowedFd, if_index: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
-    let target = i32::try_from(if_index).map_err(io::Error::other)?;
-    let options = sys::bpf_link_create_opts {
-        sz: size_of::<sys::bpf_link_create_opts>() as _,
-        flags,
-        ..Default::default()
-    };
-    // SAFETY: the options live until the call returns.
-    descriptor(unsafe { sys::bpf_link_create(program.as_raw_fd(), target, place, &options) })
-}
-
-/// Pins a map, program or link in a BPF file system.
-pub(super) fn pin(object: BorrowedFd, path: &Path) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: the path lives until the call returns.
-    let result = unsafe { sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) };
-    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
-}
 
 /// The result of a test run.
 pub(super) struct ProgramRun {
@@ -101,14 +77,6 @@ pub(super) fn now() -> Duration {
     // SAFETY: the kernel writes to `now` alone.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-fn descriptor(result: i32) -> io::Result<OwnedFd> {
-    if result < 0 {
-        return Err(io::Error::from_raw_os_error(-result));
-    }
-    // SAFETY: what libbpf returns is a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
 const SO_NETNS_COOKIE: i32 = 71;
