@@ -307,11 +307,12 @@ static __always_inline int decide(CONTEXT *ctx, struct plait_packet *packet, str
 }
 
 /*
- * Parses a packet whose headers were found, of `bytes` bytes from IP on. NULL if no chain can apply: if it has
- * no MPTCP option and cannot belong to a tracked subflow.
+ * Parses a packet whose headers were found, of `bytes` bytes from IP on, and looks up its subflow if a chain needs it.
+ * NULL if no chain can apply: if it has no MPTCP option and cannot belong to a tracked subflow.
  */
 static __always_inline struct plait_packet *read_arrival(const struct headers *found, __u32 bytes, __u8 hook,
-							 const struct plait_settings *asked)
+							 const struct plait_settings *asked,
+							 struct plait_flow **flow)
 {
 	struct plait_packet *packet;
 
@@ -320,12 +321,16 @@ static __always_inline struct plait_packet *read_arrival(const struct headers *f
 	      may_be_known(bpf_ntohs(found->tcp->source), bpf_ntohs(found->tcp->dest))))
 		return NULL;
 	packet = plait_packet();
-	if (!packet || read_packet(packet, found, bytes))
-		return NULL;
-	if (!(packet->kinds & PLAIT_IS_MPTCP) && !(asked->needs & PLAIT_NEEDS_FLOW))
+	if (!packet)
 		return NULL;
 	packet->hook = hook;
 	read_ends(packet, found);
+	if (asked->needs & PLAIT_NEEDS_FLOW)
+		*flow = fetch_subflow(packet);
+	if (read_packet(packet, found, bytes))
+		return NULL;
+	if (!(packet->kinds & PLAIT_IS_MPTCP) && !(asked->needs & PLAIT_NEEDS_FLOW))
+		return NULL;
 	return packet;
 }
 
