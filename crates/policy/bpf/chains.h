@@ -108,6 +108,7 @@ static __always_inline int do_custom(CONTEXT *ctx, struct plait_packet *packet,
 {
 	/* The result if the program does not exist. */
 	packet->custom_result = PLAIT_ERROR;
+	packet->custom_slot = actor->parameters[0];
 	call(ctx, PLAIT_CUSTOM_ACTORS + (__u32)actor->parameters[0]);
 	return packet->custom_result;
 }
@@ -244,6 +245,7 @@ __weak int run_custom_selectors(CONTEXT *ctx, struct plait_packet *packet, const
 		if (!(*(const volatile __u32 *)&asked->custom_selectors[packet->hook & 1] >> n & 1))
 			continue;
 		packet->custom_result = 0;
+		packet->custom_slot = n;
 		call(ctx, PLAIT_CUSTOM_SELECTORS + n);
 		if (packet->custom_result)
 			packet->custom_matched |= 1ull << n;

@@ -17,6 +17,8 @@ enum plait_limit {
 	PLAIT_MAX_ACTORS = 8,
 	/* Custom selectors and actors loaded at a time. */
 	PLAIT_MAX_CUSTOM = 24,
+	/* Parameters of each. */
+	PLAIT_CUSTOM_PARAMETERS = 4,
 	/* Entries of the map of chains: many more than chains, so that an entry is not reused while a packet is
 	 * still processed with it. */
 	PLAIT_CHAIN_SLOTS = 4096,
@@ -161,7 +163,9 @@ struct plait_packet {
 	__u8 custom_result;
 	/* It was already seen on another interface. */
 	__u8 seen_before;
-	__u8 padding[3];
+	/* The running custom selector or actor: n of entry PLAIT_CUSTOM_SELECTORS + n or PLAIT_CUSTOM_ACTORS + n. */
+	__u8 custom_slot;
+	__u8 padding[2];
 	/* Offset in `options`, by MPTCP subtype; 255: not present. */
 	__u8 option_at[16];
 	/* Length in bytes, by MPTCP subtype. */
@@ -233,6 +237,16 @@ struct plait_chain {
 	struct plait_actor actors[PLAIT_MAX_ACTORS];
 };
 _Static_assert(sizeof(struct plait_chain) == 336, "no hidden padding");
+
+/* Of a custom selector or actor, by its n as in plait_packet.custom_slot; 0 where there is none. */
+struct plait_parameters {
+	__u64 numbers[PLAIT_CUSTOM_PARAMETERS];
+};
+
+/* State that custom programs store for a subflow or a connection. */
+struct plait_storage {
+	__u64 words[8];
+};
 
 /* Counters of a chain or an actor, per CPU. */
 struct plait_counter {

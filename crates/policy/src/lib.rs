@@ -20,7 +20,7 @@ pub mod parse;
 pub use engine::Engine;
 pub use inject::{InjectError, Injector};
 pub use model::{
-    Actor, Announcement, Chain, DEFAULT_PRIORITY, Hook, Interface, InvalidPolicy, JoinRefusal, Limit, Mark,
+    Actor, Announcement, Chain, CustomProgram, DEFAULT_PRIORITY, Hook, Interface, InvalidPolicy, JoinRefusal, Limit, Mark,
     PacketKind, Policy, Ports, Prefix, PrefixError, Selector, SubflowPattern,
 };
 pub use parse::{PolicyError, SelectorError};

@@ -15,7 +15,7 @@ use libbpf_rs::libbpf_sys as sys;
 
 use crate::bindings::{
     plait_actor, plait_chain, plait_connection, plait_counter, plait_event, plait_flow, plait_flow_dir,
-    plait_flow_key, plait_packet, plait_settings, plait_socket,
+    plait_flow_key, plait_packet, plait_parameters, plait_settings, plait_socket,
 };
 
 /// Attaches a program to an interface of the current network namespace by a link, which detaches it when its last
@@ -133,6 +133,7 @@ plain!(
     plait_flow_key,
     plait_flow_dir,
     plait_packet,
+    plait_parameters,
     plait_settings,
     plait_socket
 );
