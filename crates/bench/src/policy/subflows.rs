@@ -1,5 +1,8 @@
 //! The cost of chains when packets of many subflows alternate, so that the state of a subflow has left the processor's
 //! caches when its next packet arrives.
+//!
+//! What lies between two packets of a subflow is mostly the payload of the others' packets, which a test run copies. Frames
+//! that end after their headers show how much of the cost is waiting for memory, and how much is work.
 
 use anyhow::ensure;
 use plait_policy::Hook;
@@ -12,22 +15,27 @@ use super::{cost, frames};
 const LENGTHS: [usize; 3] = [2, 4, 8];
 const SUBFLOWS: [u16; 5] = [1, 10, 100, 1000, 10_000];
 
-/// The chains of group `cost`, each with packets of several numbers of subflows.
+/// The chains of group `cost`, each with packets of several numbers of subflows, whole and without their payload.
 pub(super) fn cases() -> Vec<Case> {
     let combinations = LENGTHS.into_iter().flat_map(|length| SUBFLOWS.map(|subflows| (length, subflows)));
-    let case = |(length, subflows)| Case {
-        name: format!("chain-{length}-flows-{subflows}"),
-        group: Group::Subflows,
-        prepare: Box::new(move || prepare(length, subflows)),
-    };
-    combinations.map(case).collect()
+    let cases = combinations.flat_map(|(length, subflows)| {
+        [("", true), ("-headers", false)].map(|(ending, is_whole)| Case {
+            name: format!("chain-{length}-flows-{subflows}{ending}"),
+            group: Group::Subflows,
+            prepare: Box::new(move || prepare(length, subflows, is_whole)),
+        })
+    });
+    cases.collect()
 }
 
-fn prepare(length: usize, subflows: u16) -> anyhow::Result<Turn> {
+fn prepare(length: usize, subflows: u16, is_whole: bool) -> anyhow::Result<Turn> {
     let (dry_run, no_match) = (load(&cost::chain(length))?, load_no_match()?);
     cost::register_subflows(&dry_run, subflows)?;
-    let packets: Vec<_> =
-        (0..subflows).map(|turn| frames::data(in_turn(turn, subflows), Hook::Ingress)).collect();
+    let packet = |turn| {
+        let packet = frames::data(in_turn(turn, subflows), Hook::Ingress);
+        if is_whole { packet } else { packet.without_payload() }
+    };
+    let packets: Vec<_> = (0..subflows).map(packet).collect();
     let all: Vec<_> = (0..packets.len()).collect();
     Ok(Box::new(move || {
         let before = matched(&dry_run)?;

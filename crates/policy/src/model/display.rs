@@ -5,7 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use plait_config::Bytes;
 
 use super::{
-    Actor, Announcement, Chain, CustomProgram, JoinRefusal, Limit, Mark, Policy, Ports, Selector, SubflowPattern,
+    Actor, Announcement, Chain, CustomProgram, JoinRefusal, Limit, Mark, Policy, Ports, Selector,
+    SubflowPattern,
 };
 
 impl Display for Policy {

@@ -10,8 +10,8 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::selector;
 use crate::model::{
-    Actor, Announcement, Chain, CustomProgram, DEFAULT_PRIORITY, Hook, Interface, JoinRefusal, Limit, Mark, Policy,
-    PolicyPart, Selector, violations,
+    Actor, Announcement, Chain, CustomProgram, DEFAULT_PRIORITY, Hook, Interface, JoinRefusal, Limit, Mark,
+    Policy, PolicyPart, Selector, violations,
 };
 
 type Value<'t> = Spanned<DeValue<'t>>;
@@ -117,7 +117,8 @@ impl<'t> Reader<'t> {
                 spans.chains.push(span);
             }
         }
-        let custom = custom.into_iter().map(|(name, program)| Some((name, program?))).collect::<Option<_>>()?;
+        let custom =
+            custom.into_iter().map(|(name, program)| Some((name, program?))).collect::<Option<_>>()?;
         Some((Policy { name: name?, custom, chains }, spans))
     }
 
@@ -134,7 +135,9 @@ impl<'t> Reader<'t> {
             Some(list) => self.list(list, "a list of numbers")?,
             None => &[],
         };
-        let number = |value: &Value<'t>| self.integer(value, 0..=i64::MAX, "a number from 0 to 2^63 - 1").map(i64::unsigned_abs);
+        let number = |value: &Value<'t>| {
+            self.integer(value, 0..=i64::MAX, "a number from 0 to 2^63 - 1").map(i64::unsigned_abs)
+        };
         let parameters = parameters.iter().map(number).collect::<Option<_>>()?;
         Some(CustomProgram { file: file?, function, parameters })
     }

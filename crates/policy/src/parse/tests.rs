@@ -10,7 +10,8 @@ use proptest::sample::select;
 use super::*;
 use crate::model::strategies::selectors;
 use crate::model::{
-    Actor, Announcement, Chain, CustomProgram, Hook, Interface, JoinRefusal, Limit, Mark, PacketKind, Selector,
+    Actor, Announcement, Chain, CustomProgram, Hook, Interface, JoinRefusal, Limit, Mark, PacketKind,
+    Selector,
 };
 
 const WHOLE: &str = r#"
