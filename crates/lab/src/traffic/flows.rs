@@ -17,6 +17,9 @@ use super::server::{MAX_CONNECTIONS, receive, send};
 use super::sizes::{FlowSize, Sizes};
 use crate::seed::Seed;
 
+/// Flows of a low load that would begin later begin then: a year.
+const LAST_ARRIVAL_S: f64 = 3.2e7;
+
 /// Flows to be run.
 #[derive(Debug, Clone)]
 pub struct Workload {
@@ -138,7 +141,7 @@ impl Workload {
         };
         let mut at = 0.0;
         let plan = |size| {
-            let planned = Planned { at: Duration::try_from_secs_f64(at).unwrap_or(Duration::MAX), size };
+            let planned = Planned { at: Duration::from_secs_f64(f64::min(at, LAST_ARRIVAL_S)), size };
             // Exponentially distributed, as the times between the events of a Poisson process are.
             at -= spacing * (1.0 - random.random::<f64>()).ln();
             planned
@@ -218,18 +221,23 @@ fn begin<'scope, 'env>(
         completion_ms: None,
         error: Some(error.to_string()),
     };
-    if running.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-        running.fetch_sub(1, Ordering::Relaxed);
-        return Ok(failed(io::Error::other(format!(
-            "expected at most {MAX_CONNECTIONS} flows at a time, got more"
-        ))));
+    if running.load(Ordering::Relaxed) >= MAX_CONNECTIONS {
+        let message = format!("expected at most {MAX_CONNECTIONS} flows at a time, got more");
+        return Ok(failed(io::Error::other(message)));
     }
     let run = move || {
         let flow = timed(size, started, transfer);
         running.fetch_sub(1, Ordering::Relaxed);
         flow
     };
-    thread::Builder::new().spawn_scoped(scope, run).map_or_else(|error| Ok(failed(error)), Err)
+    running.fetch_add(1, Ordering::Relaxed);
+    thread::Builder::new().spawn_scoped(scope, run).map_or_else(
+        |error| {
+            running.fetch_sub(1, Ordering::Relaxed);
+            Ok(failed(error))
+        },
+        Err,
+    )
 }
 
 /// Runs `parallel` flows at a time.
