@@ -4,15 +4,21 @@
 //! What lies between two packets of a subflow is mostly the payload of the others' packets, which a test run copies. Frames
 //! that end after their headers show how much of the cost is waiting for memory, and how much is work.
 
+use std::time::Instant;
+
 use anyhow::ensure;
 use plait_policy::Hook;
 use plait_policy::engine::DryRun;
 
 use super::case::{Case, Group, Sample, Turn};
+use super::memory::Cycle;
 use super::trial::{SINGLE, load, load_no_match, time_single};
 use super::{cost, frames};
 
 const LENGTHS: [usize; 3] = [2, 4, 8];
+/// Lines of the cache that a packet needs of its subflow: the bucket of the hash table, and of the entry the key's first part,
+/// the rest of the key with what both directions share, and two of the direction, as the packet is a retransmission.
+const LINES: u32 = 5;
 const SUBFLOWS: [u16; 5] = [1, 10, 100, 1000, 10_000];
 
 /// The chains of group `cost`, each with packets of several numbers of subflows, whole and without their payload.
@@ -37,12 +43,16 @@ fn prepare(length: usize, subflows: u16, is_whole: bool) -> anyhow::Result<Turn>
     };
     let packets: Vec<_> = (0..subflows).map(packet).collect();
     let all: Vec<_> = (0..packets.len()).collect();
+    let memory = Cycle::new(u32::from(subflows) * LINES);
     Ok(Box::new(move || {
         let before = matched(&dry_run)?;
+        let started = Instant::now();
         let ns = time_single(&dry_run, &packets, &all)?;
+        let interval = started.elapsed() / SINGLE;
         let matched = matched(&dry_run)? - before;
         ensure!(matched >= u64::from(SINGLE), "expected all packets to match, got {matched}");
-        Ok(Sample { ns, reference_ns: time_single(&no_match, &packets, &all)? })
+        let memory_ns = Some(memory.read_ns(LINES, interval));
+        Ok(Sample { ns, reference_ns: time_single(&no_match, &packets, &all)?, memory_ns })
     }))
 }
 

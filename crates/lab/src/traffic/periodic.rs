@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -81,11 +81,12 @@ impl Periodic {
 
     fn send(&self, connection: &mut TcpStream, due: &mut Vec<u64>) -> io::Result<()> {
         let message = vec![0; self.size.into()];
-        let (started, clock) = (Instant::now(), now());
+        let started = now();
         let mut at = Duration::ZERO;
         while at < self.duration {
-            thread::sleep((started + at).saturating_duration_since(Instant::now()));
-            due.push(clock + at.as_nanos() as u64);
+            let time = started + at.as_nanos() as u64;
+            thread::sleep(Duration::from_nanos(time.saturating_sub(now())));
+            due.push(time);
             connection.write_all(&message)?;
             at += self.interval;
         }

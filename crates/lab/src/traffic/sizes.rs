@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use plait_config::{Bytes, Size, TextError};
+use plait_config::{Size, TextError};
 use rand::RngExt as _;
 use rand::rngs::SmallRng;
 
