@@ -64,7 +64,8 @@ def test_only_disjoint_paths_join_as_the_connection_grows(up, work):  # noqa: F8
     download(lab, "6MB")
     # Control: without the policy, all of the mesh.
     assert joins(lab) == 3
-    command = [PLAIT, "lab", "exec", "--lab", lab["id"], "client", "--", PYTHON, POLICIES / "disjoint.py", "200000"]
+    program = (PYTHON, POLICIES / "disjoint.py", "200000")
+    command = [PLAIT, "lab", "exec", "--lab", lab["id"], "client", "--", *program]
     controller = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(work), "PLAIT": PLAIT})
     try:
         shown = (PLAIT, "policy", "show", "disjoint")
