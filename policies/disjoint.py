@@ -30,7 +30,7 @@ class Disjoint:
             yield Chain(f"hold-{hook}", hook, joins & ~allowed, ["deny_join"])
 
     def may_grow(self, found):
-        return len(in_use(found)) < 1 + found.carried // self.size
+        return 1 <= len(in_use(found)) < 1 + found.carried // self.size
 
     def allowed(self, found, near, far):
         """Select the packets of a connection on paths that share no end with those of its subflows."""
@@ -40,8 +40,8 @@ class Disjoint:
 
 
 def in_use(found):
-    """Return the subflows that have carried data: one whose join is delayed has not."""
-    return [one for one in found.subflows if one.bytes_acked + one.bytes_received > 0]
+    """Return the subflows that have carried data: one whose join is delayed has not, but its SYN counts as a byte."""
+    return [one for one in found.subflows if one.bytes_acked + one.bytes_received > 1]
 
 
 def address(end):
