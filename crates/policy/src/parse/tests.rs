@@ -150,7 +150,7 @@ priority = 1.5
         "2:1: expected one of the keys name, interfaces, custom, chains, got the unknown key \"colour\"",
         "3:15: expected an interface name, \"trusted\", \"untrusted\" or \"*\", got \"a/b\"",
         "5:1: expected the key `file`, got none",
-        "6:1: expected one of the keys file, got the unknown key \"path\"",
+        "6:1: expected one of the keys file, function, parameters, got the unknown key \"path\"",
         "8:1: expected the key `name`, got none",
         "9:8: expected \"ingress\" or \"egress\", got \"sideways\"",
         "10:10: expected a selector, such as \"packet(data)\", got the number 7",
