@@ -44,17 +44,41 @@ class Chain:
 
 
 @dataclass(frozen=True)
+class CustomProgram:
+    """A custom selector or actor."""
+
+    file: str | os.PathLike[str]
+    """A C source or a compiled object."""
+    function: str | None = None
+    """Its name in the file; `None`: its name in the policy."""
+    parameters: Sequence[int] = ()
+    """Numbers that it reads with `plait_parameter()`: at most 4, from 0 to 2^63 - 1."""
+
+    def document(self) -> dict[str, object]:
+        """Return the program as a table of a policy's TOML file."""
+        document: dict[str, object] = {"file": os.path.abspath(self.file)}
+        if self.function is not None:
+            document["function"] = self.function
+        if self.parameters:
+            document["parameters"] = list(self.parameters)
+        return document
+
+
+@dataclass(frozen=True)
 class Policy:
     """Chains that are loaded and removed together."""
 
     name: str
     """1 to 32 letters, digits, hyphens or underscores."""
     chains: Sequence[Chain]
-    custom: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
-    """Custom selectors and actors: names and files, C sources or compiled objects."""
+    custom: Mapping[str, str | os.PathLike[str] | CustomProgram] = field(default_factory=dict)
+    """Custom selectors and actors by name: files, C sources or compiled objects; or `CustomProgram`."""
 
     def text(self) -> str:
         """Return the policy as TOML, the format of `plait policy load`."""
-        custom = {name: {"file": os.path.abspath(file)} for name, file in self.custom.items()}
+        custom = {
+            name: (program if isinstance(program, CustomProgram) else CustomProgram(program)).document()
+            for name, program in self.custom.items()
+        }
         document: dict[str, object] = {"name": self.name, "custom": custom} if custom else {"name": self.name}
         return _toml.dumps(document | {"chains": [chain.document() for chain in self.chains]})

@@ -32,7 +32,7 @@ from plait import _document, _plait
 from plait._plait import InvalidPolicy
 from plait._plait import PolicyError as Error
 from plait._plait import PolicyReplaced as Replaced
-from plait.chain import Actor, Chain, Policy
+from plait.chain import Actor, Chain, CustomProgram, Policy
 from plait.control import (
     Action,
     Backup,
@@ -82,6 +82,7 @@ __all__ = [
     "Controller",
     "Counters",
     "Create",
+    "CustomProgram",
     "Error",
     "Event",
     "Flow",

@@ -103,6 +103,73 @@ def test_storage_is_per_subflow_and_per_connection(pair, tmp_path):
 
 
 @needs_compiler
+def test_one_program_has_parameters_under_each_name(pair, tmp_path):
+    file = tmp_path / "longer.bpf.c"
+    file.write_text(
+        """
+        #include "plait.bpf.h"
+
+        PLAIT_SELECTOR(longer) { return packet->payload > plait_parameter(packet, 0); }
+        PLAIT_ACTOR(adds_up) { return plait_parameter(packet, 0) + plait_parameter(packet, 3) == 9 ? PLAIT_HIT : PLAIT_MISS; }
+
+        char _license[] SEC("license") = "GPL";
+        """
+    )
+
+    def text(limit: int) -> str:
+        names = {
+            "longer": "parameters = [100]",
+            "huge": f'function = "longer"\nparameters = [{limit}]',
+            "adds_up": "parameters = [4, 0, 0, 5]",
+        }
+        custom = "".join(f'[custom.{name}]\nfile = "{file}"\n{rest}\n' for name, rest in names.items())
+        chains = "".join(
+            f'[[chains]]\nname = "{select}"\nhook = "egress"\nselect = "{select}"\nactors = ["adds_up"]\n'
+            for select in ("longer", "huge")
+        )
+        return f'name = "custom"\ninterfaces = ["eth"]\n{custom}{chains}'
+
+    def counted() -> dict:
+        exchange(pair, pair.ETH)
+        return {chain["name"]: chain for chain in stats(pair.client)["policies"][0]["chains"]}
+
+    load(pair.client, text(1 << 40))
+    chains = counted()
+    assert chains["longer"]["packets"] > 0 and chains["huge"]["packets"] == 0
+    (actor,) = chains["longer"]["actors"]
+    assert actor["hits"] == actor["packets"] == chains["longer"]["packets"]
+    load(pair.client, text(100), "--replace")
+    assert counted()["huge"]["packets"] > 0
+
+
+@needs_compiler
+def test_policies_share_storage(pair, tmp_path):
+    """One policy marks subflows, another, of another file, selects those that are marked."""
+    program = '#include "plait.bpf.h"\n{} {{ {} }}\nchar _license[] SEC("license") = "GPL";\n'
+    kept = "struct plait_storage *kept = plait_shared_storage(packet);"
+    (tmp_path / "marks.bpf.c").write_text(
+        program.format("PLAIT_ACTOR(marks)", f"{kept} if (kept) kept->words[3] = 7; return PLAIT_HIT;")
+    )
+    (tmp_path / "marked.bpf.c").write_text(
+        program.format("PLAIT_SELECTOR(marked)", f"{kept} return kept && kept->words[3] == 7;")
+    )
+    for name, select, actors in (("marks", "any", '"marks"'), ("marked", "marked", "")):
+        load(
+            pair.client,
+            f'name = "{name}"\ninterfaces = ["eth"]\n[custom.{name}]\nfile = "{tmp_path}/{name}.bpf.c"\n'
+            f'[[chains]]\nname = "{name}"\nhook = "egress"\nselect = "{select}"\nactors = [{actors}]\n',
+        )
+    exchange(pair, pair.ETH)
+    packets = {
+        chain["name"]: chain["packets"]
+        for policy in stats(pair.client)["policies"]
+        for chain in policy["chains"]
+    }
+    # Of the only subflow, all packets but the first.
+    assert packets["marked"] == packets["marks"] - 1 > 0
+
+
+@needs_compiler
 def test_errors_name_the_file_and_the_reason(pair, tmp_path):
     file = tmp_path / "wrong.bpf.c"
     text = policy(file, "mine", select="mine")

@@ -11,11 +11,14 @@
 //! - Each case is measured next to its reference: the empty program, or the same packets with a policy that matches none of
 //!   them. The printed figures are medians over the *rounds*. The cases of group `cost` take turns: each runs once in each
 //!   round, so that a disturbance of the machine affects all of them.
+//! - Beside packets of many subflows, reads each of which finds the address of the next show how long the processor waits for
+//!   memory, in random order over as much of it as the packets need of their subflows' records.
 //! - The counters of the chains confirm that an actor acted on each packet that counts.
 
 mod case;
 mod cost;
 mod frames;
+mod memory;
 mod operators;
 mod report;
 mod subflows;
@@ -97,12 +100,14 @@ fn measure(cases: &[Case], rounds: u32, progress: &ProgressBar) -> anyhow::Resul
 
 fn summarize(case: &Case, samples: &[Sample]) -> Measurement {
     let turns: Vec<_> = samples.iter().map(|sample| sample.ns).collect();
+    let memory: Vec<_> = samples.iter().filter_map(|sample| sample.memory_ns).collect();
     let above = Some(median(samples.iter().map(|sample| sample.ns - sample.reference_ns)));
     Measurement {
         case: case.name.clone(),
         ns: median(turns.iter().copied()),
         above_empty_ns: above.filter(|_| case.group == Group::Cost),
         above_no_match_ns: above.filter(|_| case.group != Group::Cost),
+        memory_ns: (!memory.is_empty()).then(|| median(memory.into_iter())),
         turns,
     }
 }

@@ -12,6 +12,7 @@ mod ps;
 mod results;
 mod run;
 mod supervisor;
+mod traffic;
 mod up;
 
 use std::process::ExitCode;
@@ -35,6 +36,8 @@ pub(crate) enum Args {
     Link(Box<link::Args>),
     /// Run an experiment: repeat, capture, measure, compare with published results
     Run(Box<run::Args>),
+    /// Generate traffic between hosts of a lab, and measure when it arrives
+    Traffic(Box<traffic::Args>),
     /// Write the pages of results, in Markdown, from what `plait lab run` measured
     Results(results::Args),
 }
@@ -49,6 +52,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Args::Down(args) => down::run(&args),
         Args::Link(args) => link::run(&args),
         Args::Run(args) => run::run(&args),
+        Args::Traffic(args) => traffic::run(*args),
         Args::Results(args) => results::run(&args),
     }
 }

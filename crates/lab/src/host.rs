@@ -12,7 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::Error;
 use crate::process::{Process, run_with_input};
-use crate::seed::{self, Seed};
+use crate::seed::Seed;
 use plait_linux::signal::StopSignal;
 
 /// A host of a [`Lab`](crate::Lab), which owns its namespace; clones refer to the same host.
@@ -70,7 +70,7 @@ impl Host {
         };
         // SAFETY: between fork and exec only async-signal-safe calls are allowed, and this makes one system call.
         unsafe { command.pre_exec(enter) };
-        command.env(seed::VARIABLE, self.inner.seed.to_string());
+        command.env(Seed::VARIABLE, self.inner.seed.to_string());
         command
     }
 

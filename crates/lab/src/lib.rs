@@ -26,6 +26,7 @@ mod schedule;
 mod seed;
 mod services;
 pub mod topology;
+pub mod traffic;
 mod wait;
 
 pub use capture::Capture;

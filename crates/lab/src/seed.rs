@@ -6,15 +6,15 @@ use std::str::FromStr;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// The variable in which programs of a lab find the seed.
-pub(crate) const VARIABLE: &str = "PLAIT_SEED";
-
 /// A seed, from which everything random in a lab is derived: losses, duplicates and jitter of emulated links, served
 /// documents, and whatever programs derive from the variable `PLAIT_SEED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub u32);
 
 impl Seed {
+    /// The variable in which programs of a lab find the seed.
+    pub const VARIABLE: &str = "PLAIT_SEED";
+
     /// A seed drawn by the system.
     pub fn random() -> Self {
         Self(rand::make_rng::<SmallRng>().random())

@@ -108,6 +108,7 @@ static __always_inline int do_custom(CONTEXT *ctx, struct plait_packet *packet,
 {
 	/* The result if the program does not exist. */
 	packet->custom_result = PLAIT_ERROR;
+	packet->custom_slot = actor->parameters[0];
 	call(ctx, PLAIT_CUSTOM_ACTORS + (__u32)actor->parameters[0]);
 	return packet->custom_result;
 }
@@ -244,6 +245,7 @@ __weak int run_custom_selectors(CONTEXT *ctx, struct plait_packet *packet, const
 		if (!(*(const volatile __u32 *)&asked->custom_selectors[packet->hook & 1] >> n & 1))
 			continue;
 		packet->custom_result = 0;
+		packet->custom_slot = n;
 		call(ctx, PLAIT_CUSTOM_SELECTORS + n);
 		if (packet->custom_result)
 			packet->custom_matched |= 1ull << n;
@@ -307,11 +309,12 @@ static __always_inline int decide(CONTEXT *ctx, struct plait_packet *packet, str
 }
 
 /*
- * Parses a packet whose headers were found, of `bytes` bytes from IP on. NULL if no chain can apply: if it has
- * no MPTCP option and cannot belong to a tracked subflow.
+ * Parses a packet whose headers were found, of `bytes` bytes from IP on, and looks up its subflow if a chain needs it.
+ * NULL if no chain can apply: if it has no MPTCP option and cannot belong to a tracked subflow.
  */
 static __always_inline struct plait_packet *read_arrival(const struct headers *found, __u32 bytes, __u8 hook,
-							 const struct plait_settings *asked)
+							 const struct plait_settings *asked,
+							 struct plait_flow **flow)
 {
 	struct plait_packet *packet;
 
@@ -320,12 +323,16 @@ static __always_inline struct plait_packet *read_arrival(const struct headers *f
 	      may_be_known(bpf_ntohs(found->tcp->source), bpf_ntohs(found->tcp->dest))))
 		return NULL;
 	packet = plait_packet();
-	if (!packet || read_packet(packet, found, bytes))
-		return NULL;
-	if (!(packet->kinds & PLAIT_IS_MPTCP) && !(asked->needs & PLAIT_NEEDS_FLOW))
+	if (!packet)
 		return NULL;
 	packet->hook = hook;
 	read_ends(packet, found);
+	if (asked->needs & PLAIT_NEEDS_FLOW)
+		*flow = fetch_subflow(packet);
+	if (read_packet(packet, found, bytes))
+		return NULL;
+	if (!(packet->kinds & PLAIT_IS_MPTCP) && !(asked->needs & PLAIT_NEEDS_FLOW))
+		return NULL;
 	return packet;
 }
 

@@ -32,6 +32,7 @@ int complete(struct plait_socket *socket)
 			flow->flags |= flags[hook];
 		sent->syn_seen = 1;
 	}
+	update_scales(flow);
 	if (!flow->rtt) {
 		flow->rtt_variance = socket->rtt_variance;
 		flow->rtt = socket->rtt;

@@ -30,7 +30,10 @@ struct {
 	__type(value, struct known_ports);
 } known SEC(".maps");
 
-static const struct plait_flow no_flow;
+static const struct plait_flow no_flow = {
+    .dir = {{.offered_scale = PLAIT_NO_SCALE}, {.offered_scale = PLAIT_NO_SCALE}},
+    .scale = {PLAIT_NO_SCALE, PLAIT_NO_SCALE},
+};
 static const struct plait_connection no_connection;
 
 static __always_inline __u32 hash_of_ports(__u16 one, __u16 other)
@@ -85,27 +88,17 @@ static __always_inline struct plait_flow *new_flow(const struct plait_packet *pa
 	flow = plait_flow(packet);
 	if (!flow)
 		return NULL;
-	flow->dir[0].offered_scale = PLAIT_NO_OPTION;
-	flow->dir[1].offered_scale = PLAIT_NO_OPTION;
 	add_known_ports(packet->source_port, packet->destination_port);
 	plait_count(PLAIT_FLOWS_SEEN);
 	return flow;
 }
 
-/*
- * The window scale of this direction; 0 unless both SYNs offer one (RFC 7323 section 2.2). -1 if a SYN was not
- * seen.
- */
+/* The window scale of this direction; -1 if a SYN was not seen. */
 static __always_inline int scale_of(const struct plait_flow *flow, __u32 hook)
 {
-	const struct plait_flow_dir *sent = &flow->dir[hook & 1], *other = &flow->dir[~hook & 1];
+	__u8 scale = flow->scale[hook & 1];
 
-	if (!sent->syn_seen || !other->syn_seen)
-		return -1;
-	if (sent->offered_scale == PLAIT_NO_OPTION || other->offered_scale == PLAIT_NO_OPTION)
-		return 0;
-	/* RFC 7323 section 2.3: more than 14 counts as 14. */
-	return sent->offered_scale > 14 ? 14 : sent->offered_scale;
+	return scale == PLAIT_NO_SCALE ? -1 : scale;
 }
 
 /* RFC 6298 section 2, in integer arithmetic. */
@@ -162,6 +155,7 @@ static __always_inline void remember_syn(struct plait_flow *flow, struct plait_f
 	sent->syn_seen = 1;
 	sent->offered_scale = packet->window_scale;
 	sent->initial_sequence = packet->sequence;
+	update_scales(flow);
 	if (packet->kinds & PLAIT_HAS_MP_JOIN) {
 		flow->flags |= PLAIT_FLOW_JOINED;
 		sent->address_id = plait_option_byte(packet, MPTCP_JOIN, 3);
@@ -420,11 +414,26 @@ static __always_inline __u64 bytes_of_connection(const struct plait_flow *flow,
 	return flow->dir[PLAIT_INGRESS].bytes + flow->dir[PLAIT_EGRESS].bytes;
 }
 
-/* The subflow of a packet, created by the first SYN; NULL if it is not tracked or there is no memory. */
-static __always_inline struct plait_flow *subflow_of(const struct plait_packet *packet)
+/*
+ * Looks up the subflow of a packet as soon as its addresses and ports are known, and reads a word of each cache line
+ * that track() is about to use: the processor then waits for memory while it parses the options.
+ */
+static __always_inline struct plait_flow *fetch_subflow(const struct plait_packet *packet)
 {
 	struct plait_flow *flow = plait_flow(packet);
 
+	if (flow) {
+		(void)*(volatile __u32 *)&flow->flags;
+		(void)*(volatile __u64 *)&flow->dir[packet->hook & 1].packets;
+	}
+	return flow;
+}
+
+/* The subflow of a packet, created by the first SYN; NULL if it is not tracked or there is no memory. `flow` is the one
+ * that was fetched. */
+static __always_inline struct plait_flow *subflow_of(const struct plait_packet *packet,
+						     struct plait_flow *flow)
+{
 	if (!(packet->kinds & PLAIT_IS_MPTCP)) {
 		if (!flow || !(packet->kinds & PLAIT_IS_SYN))
 			return flow;
@@ -450,6 +459,10 @@ __weak int track(struct plait_packet *packet, struct plait_flow *flow, const str
 	if (!packet || !flow || !asked)
 		return 0;
 	packet->flow_known = 1;
+	/* What plait_checksum() would look up. */
+	if (packet->payload)
+		packet->checksum = flow->flags & plait_partial_flag(packet->hook) ? PLAIT_CHECKSUM_PARTIAL
+										  : PLAIT_CHECKSUM_FULL;
 	if (has_token(packet))
 		packet->token =
 		    plait_option_number(packet, packet->option_at[MPTCP_JOIN] + PLAIT_JOIN_TOKEN_AT, 4);
@@ -479,7 +492,7 @@ __weak int track(struct plait_packet *packet, struct plait_flow *flow, const str
 	if (asked->needs & PLAIT_NEEDS_RECORD)
 		record(flow, sent, packet);
 	count_packet_seen(sent, packet);
-	if (packet->hook == PLAIT_EGRESS)
+	if (packet->hook == PLAIT_EGRESS && flow->redirected)
 		flow->redirected = 0;
 	return 0;
 }

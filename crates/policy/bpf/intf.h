@@ -17,6 +17,8 @@ enum plait_limit {
 	PLAIT_MAX_ACTORS = 8,
 	/* Custom selectors and actors loaded at a time. */
 	PLAIT_MAX_CUSTOM = 24,
+	/* Parameters of each. */
+	PLAIT_CUSTOM_PARAMETERS = 4,
 	/* Entries of the map of chains: many more than chains, so that an entry is not reused while a packet is
 	 * still processed with it. */
 	PLAIT_CHAIN_SLOTS = 4096,
@@ -161,7 +163,9 @@ struct plait_packet {
 	__u8 custom_result;
 	/* It was already seen on another interface. */
 	__u8 seen_before;
-	__u8 padding[3];
+	/* The running custom selector or actor: n of entry PLAIT_CUSTOM_SELECTORS + n or PLAIT_CUSTOM_ACTORS + n. */
+	__u8 custom_slot;
+	__u8 padding[2];
 	/* Offset in `options`, by MPTCP subtype; 255: not present. */
 	__u8 option_at[16];
 	/* Length in bytes, by MPTCP subtype. */
@@ -234,6 +238,16 @@ struct plait_chain {
 };
 _Static_assert(sizeof(struct plait_chain) == 336, "no hidden padding");
 
+/* Of a custom selector or actor, by its n as in plait_packet.custom_slot; 0 where there is none. */
+struct plait_parameters {
+	__u64 numbers[PLAIT_CUSTOM_PARAMETERS];
+};
+
+/* State that custom programs store for a subflow or a connection. */
+struct plait_storage {
+	__u64 words[8];
+};
+
 /* Counters of a chain or an actor, per CPU. */
 struct plait_counter {
 	/* Packets that matched the chain, or that the actor was called for. */
@@ -295,45 +309,6 @@ struct plait_settings {
 };
 _Static_assert(sizeof(struct plait_settings) == 24, "no hidden padding");
 
-/* One direction of a subflow. */
-struct plait_flow_dir {
-	__u64 packets;
-	/* Payload, retransmissions included. */
-	__u64 bytes;
-	/* The sequence number after all payload seen so far. */
-	__u32 next_sequence;
-	/* The highest acknowledgment; 0: none yet. */
-	__u32 acknowledgment;
-	/* The interface on which a packet was last seen first; 0: none yet. */
-	__u32 last_interface;
-	/* The last window, scaled; 0: the scale is unknown. */
-	__u32 window;
-	__u64 retransmitted_packets;
-	/* Payload that an earlier packet of this subflow carried. */
-	__u64 retransmitted_bytes;
-	/* Payload new to this subflow that was not new to the connection: outgoing, already sent on another
-	 * subflow (RFC 8684 section 3.3.6); incoming, already acknowledged at the data level. */
-	__u64 reinjected_bytes;
-	/* Time of the last packet (CLOCK_MONOTONIC_COARSE). */
-	__u64 last_nanoseconds;
-	/* Of the SYN; 0: not seen yet. */
-	__u32 initial_sequence;
-	/* The lower half of the last data acknowledgment. */
-	__u32 data_acknowledgment;
-	/* The RFC 7323 timestamps sent last, in network order. */
-	__u32 timestamps[2];
-	/* The last window as forwarded, unscaled. */
-	__u16 offered_window;
-	/* The window scale in this direction's SYN; 255: none or not seen. */
-	__u8 offered_scale;
-	/* The SYN of this direction was seen. */
-	__u8 syn_seen;
-	/* The address id of MP_JOIN's SYN; 0 for the initial subflow. */
-	__u8 address_id;
-	__u8 padding[3];
-};
-_Static_assert(sizeof(struct plait_flow_dir) == 88, "no hidden padding");
-
 /* How far the sender of the other direction may send at a rate, enforced by the windows of this direction. */
 struct plait_allowance {
 	/* When it was last extended (CLOCK_MONOTONIC); 0: never. */
@@ -350,15 +325,63 @@ struct plait_allowance {
 };
 _Static_assert(sizeof(struct plait_allowance) == 32, "no hidden padding");
 
-/* A subflow, as seen by the hooks of this host. */
+/* The unit in which processors read memory, in bytes. */
+#define PLAIT_CACHE_LINE 64
+
+/* One direction of a subflow: two lines of the cache, of which most packets need only the first. */
+struct plait_flow_dir {
+	__u64 packets;
+	/* Payload, retransmissions included. */
+	__u64 bytes;
+	/* Time of the last packet (CLOCK_MONOTONIC_COARSE). */
+	__u64 last_nanoseconds;
+	/* The sequence number after all payload seen so far. */
+	__u32 next_sequence;
+	/* The highest acknowledgment; 0: none yet. */
+	__u32 acknowledgment;
+	/* The interface on which a packet was last seen first; 0: none yet. */
+	__u32 last_interface;
+	/* The last window, scaled; 0: the scale is unknown. */
+	__u32 window;
+	/* Of the SYN; 0: not seen yet. */
+	__u32 initial_sequence;
+	/* The lower half of the last data acknowledgment. */
+	__u32 data_acknowledgment;
+	/* The RFC 7323 timestamps sent last, in network order. */
+	__u32 timestamps[2];
+	/* The last window as forwarded, unscaled. */
+	__u16 offered_window;
+	/* The window scale in this direction's SYN; 255: none or not seen. */
+	__u8 offered_scale;
+	/* The SYN of this direction was seen. */
+	__u8 syn_seen;
+	/* The address id of MP_JOIN's SYN; 0 for the initial subflow. */
+	__u8 address_id;
+	__u8 padding[3];
+	/* From here on what few packets need. */
+	__u64 retransmitted_packets;
+	/* Payload that an earlier packet of this subflow carried. */
+	__u64 retransmitted_bytes;
+	/* Payload new to this subflow that was not new to the connection: outgoing, already sent on another
+	 * subflow (RFC 8684 section 3.3.6); incoming, already acknowledged at the data level. */
+	__u64 reinjected_bytes;
+	struct plait_allowance allowance;
+	__u8 reserved[8];
+};
+_Static_assert(sizeof(struct plait_flow_dir) == 2 * PLAIT_CACHE_LINE, "no hidden padding");
+
+/* A subflow, as seen by the hooks of this host. What every packet needs comes first: the first 40 bytes share a cache
+ * line with the end of the key (flows_map.h), and each direction begins another. */
 struct plait_flow {
-	/* By enum plait_hook. */
-	struct plait_flow_dir dir[2];
 	/* The RTT sample in progress: when its packet was sent, the sequence number that ends it, and whether
 	 * there is one. */
 	__u64 sample_nanoseconds;
 	__u32 sample_sequence;
-	__u32 sample_pending;
+	__u8 sample_pending;
+	/* The last outgoing packet was redirected. */
+	__u8 redirected;
+	/* By enum plait_hook: the scale of windows in packets after the SYN; 255: unknown. */
+	__u8 scale[2];
 	/* In microseconds, smoothed as in RFC 6298; 0: not measured yet. */
 	__u32 rtt;
 	__u32 rtt_variance;
@@ -369,7 +392,7 @@ struct plait_flow {
 	/* Bits of enum plait_flow_flag. */
 	__u32 flags;
 	/* By enum plait_hook. */
-	struct plait_allowance allowance[2];
+	struct plait_flow_dir dir[2];
 	/* Rate set by the actor `pace`, in bytes per second; 0: none. */
 	__u64 pace;
 	/* When it was set (CLOCK_MONOTONIC). */
@@ -391,11 +414,9 @@ struct plait_flow {
 	__u64 announced_ids[2][4];
 	__u8 prioritized[2];
 	__u8 announced[2];
-	/* The last outgoing packet was redirected. */
-	__u8 redirected;
-	__u8 padding[3];
+	__u8 padding[4];
 };
-_Static_assert(sizeof(struct plait_flow) == 536, "no hidden padding");
+_Static_assert(sizeof(struct plait_flow) == 552, "no hidden padding");
 
 /* What the socket of a subflow knows of it. */
 struct plait_socket {

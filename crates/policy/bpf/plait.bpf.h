@@ -35,11 +35,20 @@
  *	[custom.urgent]
  *	file = "urgent.bpf.c"
  *
+ * With parameters, and under several names:
+ *
+ *	[custom.very_urgent]
+ *	file = "urgent.bpf.c"
+ *	function = "urgent"
+ *	parameters = [100]
+ *
  * Available to programs: `packet` and `context` (for the functions below); plait_flow() for the state of the
  * subflow; plait_now() for the time; plait_option_byte() and plait_option_number() to read MPTCP options;
  * plait_set_window(), plait_set_option_byte() and plait_replace() to change the header; plait_add_option() and
  * plait_erase_option() (options.h) to add and remove options; plait_event() and plait_submit_event() to emit
- * events; plait_storage() and plait_connection_storage() for 64 bytes of state per subflow and per connection.
+ * events; plait_parameter() for the numbers that the policy gives; plait_storage() and plait_connection_storage() for 64
+ * bytes of state per subflow and per connection, which the programs of a file share; plait_shared_storage() and
+ * plait_shared_connection_storage() for such state that all files of all policies share.
  * From IP on, packets are as they arrived. At most 32 selectors and actors can be run on a packet.
  */
 #ifndef PLAIT_BPF_H
@@ -113,6 +122,21 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } skipped SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLAIT_MAX_CUSTOM);
+	__type(key, __u32);
+	__type(value, struct plait_parameters);
+} parameters SEC(".maps");
+
+/* What custom programs of all policies share. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct plait_flow_key);
+	__type(value, struct plait_storage);
+} shared_storage SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -77,13 +77,14 @@ static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethe
 
 	if (!asked || !is_found(find_all(ctx, has_ethernet, &found), &found))
 		return PASS_THROUGH;
-	packet = read_arrival(&found, ctx->gso_size ? ctx->len - found.ip_at : found.ip_bytes, hook, asked);
+	packet =
+	    read_arrival(&found, ctx->gso_size ? ctx->len - found.ip_at : found.ip_bytes, hook, asked, &flow);
 	if (!packet)
 		return PASS_THROUGH;
 	packet->interface = ctx->ifindex;
 	packet->mark = ctx->mark;
 	if (asked->needs & PLAIT_NEEDS_FLOW)
-		flow = subflow_of(packet);
+		flow = subflow_of(packet, flow);
 	if (flow) {
 		/* The token of a flow never changes. */
 		if (hook == PLAIT_EGRESS && asked->needs & PLAIT_NEEDS_TOKEN && !flow->token)

@@ -37,13 +37,13 @@ int ingress(struct xdp_md *ctx)
 
 	if (!asked || !is_found(find_ethernet(data, end, &found), &found))
 		return XDP_PASS;
-	packet = read_arrival(&found, found.ip_bytes, PLAIT_INGRESS, asked);
+	packet = read_arrival(&found, found.ip_bytes, PLAIT_INGRESS, asked, &flow);
 	if (!packet)
 		return XDP_PASS;
 	packet->interface = ctx->ingress_ifindex;
 	packet->mark = 0;
 	if (asked->needs & PLAIT_NEEDS_FLOW)
-		flow = subflow_of(packet);
+		flow = subflow_of(packet, flow);
 	if (flow)
 		track(packet, flow, asked);
 	return decide(ctx, packet, flow, asked);

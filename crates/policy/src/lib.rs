@@ -20,8 +20,8 @@ pub mod parse;
 pub use engine::Engine;
 pub use inject::{InjectError, Injector};
 pub use model::{
-    Actor, Announcement, Chain, DEFAULT_PRIORITY, Hook, Interface, InvalidPolicy, JoinRefusal, Limit, Mark,
-    PacketKind, Policy, Ports, Prefix, PrefixError, Selector, SubflowPattern,
+    Actor, Announcement, Chain, CustomProgram, DEFAULT_PRIORITY, Hook, Interface, InvalidPolicy, JoinRefusal,
+    Limit, Mark, PacketKind, Policy, Ports, Prefix, PrefixError, Selector, SubflowPattern,
 };
 pub use parse::{PolicyError, SelectorError};
 pub use plait_config::{Diagnostic, Rate};

@@ -46,10 +46,21 @@ pub(crate) use validate::{PolicyPart, violations};
 pub struct Policy {
     /// 1 to 32 letters, digits, hyphens or underscores.
     pub name: String,
-    /// Custom selectors and actors: name to file, which is a C source or a compiled object.
-    pub custom: BTreeMap<String, PathBuf>,
+    /// Custom selectors and actors by name.
+    pub custom: BTreeMap<String, CustomProgram>,
     /// The chains in file order; at most 64 per hook.
     pub chains: Vec<Chain>,
+}
+
+/// A custom selector or actor.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CustomProgram {
+    /// A C source or a compiled object.
+    pub file: PathBuf,
+    /// Its name in the file; `None`: its name in the policy.
+    pub function: Option<String>,
+    /// Numbers that it reads with `plait_parameter()`: at most 4, each less than 2^63.
+    pub parameters: Vec<u64>,
 }
 
 /// A selector and the actors that are applied to the packets it matches.
@@ -81,6 +92,13 @@ pub enum Hook {
 
 /// The priority of chains that do not specify one.
 pub const DEFAULT_PRIORITY: i32 = 100;
+
+impl CustomProgram {
+    /// A program that has the name of its function, and no parameters.
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self { file: file.into(), function: None, parameters: Vec::new() }
+    }
+}
 
 impl Hook {
     /// The keyword in a policy: `ingress` or `egress`.

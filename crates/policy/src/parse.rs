@@ -44,8 +44,8 @@ impl Policy {
         let mut policy = Self::parse(&text, &path.display().to_string())?;
         let directory = std::path::absolute(path).map_err(failed)?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
-        for file in policy.custom.values_mut() {
-            *file = directory.join(&*file);
+        for program in policy.custom.values_mut() {
+            program.file = directory.join(&program.file);
         }
         Ok(policy)
     }

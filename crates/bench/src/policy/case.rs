@@ -29,6 +29,8 @@ pub(super) struct Sample {
     pub(super) ns: f64,
     /// The time that the reference took.
     pub(super) reference_ns: f64,
+    /// The time of a read from as much memory as the case uses, if it uses much.
+    pub(super) memory_ns: Option<f64>,
 }
 
 /// The result of a case.
@@ -40,6 +42,9 @@ pub(super) struct Measurement {
     pub(super) above_empty_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) above_no_match_ns: Option<f64>,
+    /// A read from as much memory as the case uses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory_ns: Option<f64>,
     /// Times by round.
     #[serde(skip)]
     pub(super) turns: Vec<f64>,

@@ -92,7 +92,7 @@ fn empty() -> anyhow::Result<Turn> {
     let dry_run = load(NO_MATCH)?;
     Ok(Box::new(move || {
         let ns = idle(&dry_run)?;
-        Ok(Sample { ns, reference_ns: ns })
+        Ok(Sample { ns, reference_ns: ns, memory_ns: None })
     }))
 }
 
@@ -115,7 +115,7 @@ fn in_a_row(dry_run: Rc<DryRun>, packets: Vec<Packet>, matches: bool) -> anyhow:
             );
             sum += f64::from(ran.nanoseconds);
         }
-        Ok(Sample { ns: sum / packets.len() as f64, reference_ns: idle(&dry_run)? })
+        Ok(Sample { ns: sum / packets.len() as f64, reference_ns: idle(&dry_run)?, memory_ns: None })
     }))
 }
 

@@ -38,6 +38,12 @@ impl Packet {
     pub(super) fn frame(&self) -> TestPacket<'_> {
         TestPacket { hook: self.hook, via_tc: false, bytes: &self.bytes, mark: MARK }
     }
+
+    /// A full segment that ends after its headers, whose lengths stay as they are: programs at XDP do not notice.
+    pub(super) fn without_payload(mut self) -> Packet {
+        self.bytes.truncate(self.bytes.len() - PAYLOAD);
+        self
+    }
 }
 
 /// An incoming full segment of plain TCP, with ports of no subflow.

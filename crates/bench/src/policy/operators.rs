@@ -55,7 +55,7 @@ fn prepare_selector(hook: Hook, select: &'static str) -> anyhow::Result<Turn> {
             "expected {select} to match the benchmark's packet, got no match"
         );
         let reference = no_match.run(&packet.frame(), REPEATS)?;
-        Ok(Sample { ns: ran.nanoseconds.into(), reference_ns: reference.nanoseconds.into() })
+        Ok(Sample { ns: ran.nanoseconds.into(), reference_ns: reference.nanoseconds.into(), memory_ns: None })
     }))
 }
 
@@ -171,7 +171,7 @@ fn prepare_actor(actor: &'static ActorCase) -> anyhow::Result<Turn> {
         let (found, each) = (hits(&dry_run)? - before, actor.acts_on.len() as u64);
         let expected = u64::from(SINGLE) / each * each;
         ensure!(found == expected, "expected the actor to act on {expected} packets, got {found}");
-        Ok(Sample { ns, reference_ns: time_single(&no_match, &packets, actor.acts_on)? })
+        Ok(Sample { ns, reference_ns: time_single(&no_match, &packets, actor.acts_on)?, memory_ns: None })
     }))
 }
 

@@ -36,6 +36,10 @@ pub(super) fn text(results: &[Measurement], bounds: &[Bound], rounds: u32) -> St
         "above no match",
         results.iter().filter_map(|case| Some((case, case.above_no_match_ns?))),
     );
+    for Measurement { case, memory_ns, .. } in results {
+        let _ =
+            memory_ns.iter().try_for_each(|ns| writeln!(out, "{case}: a read from its memory {ns:.0} ns"));
+    }
     if !bounds.is_empty() {
         out.push('\n');
     }

@@ -44,11 +44,15 @@ pub(super) fn time_single(dry_run: &DryRun, packets: &[Packet], counting: &[usiz
     let durations = dry_run.durations(&frames_of(packets), rounds)?;
     let counts = |index: usize| counting.contains(&(index % packets.len()));
     let counted = durations.into_iter().enumerate().filter(|(index, _)| counts(*index));
-    let mut counted: Vec<u32> = counted.map(|(_, nanoseconds)| nanoseconds).collect();
-    counted.sort_unstable();
-    let quarter = counted.len() / 4;
-    let middle = &counted[quarter..counted.len() - quarter];
-    Ok(middle.iter().copied().map(f64::from).sum::<f64>() / middle.len() as f64)
+    Ok(middle_mean(counted.map(|(_, nanoseconds)| nanoseconds).collect()))
+}
+
+/// The mean of the middle half of times, of which there is at least one.
+pub(super) fn middle_mean(mut times: Vec<u32>) -> f64 {
+    times.sort_unstable();
+    let quarter = times.len() / 4;
+    let middle = &times[quarter..times.len() - quarter];
+    middle.iter().copied().map(f64::from).sum::<f64>() / middle.len() as f64
 }
 
 fn frames_of(packets: &[Packet]) -> Vec<TestPacket<'_>> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use plait_config::Role;
-use plait_trace::{DurationStats, Payload, SHINGLE_LEN, readable};
+use plait_trace::{DurationStats, Jitter, Payload, SHINGLE_LEN, readable};
 use plait_wire::capture::Timestamp;
 use serde_json::Value;
 
@@ -57,6 +57,11 @@ pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Op
             let stream = chosen.connection.stream(chosen.direction);
             let times = chosen.subflows.iter().filter_map(|index| stream.head_of_line(*index));
             pooled(times.filter_map(TimeStats::of), *statistic)
+        }
+        Measure::Jitter(of) => {
+            let chosen = observations.choose(of)?;
+            let sent = chosen.subflows().map(|subflow| subflow.sent(chosen.direction));
+            mean_jitter(sent.filter_map(|sent| sent.arrivals.as_ref()?.jitter.as_ref()))
         }
         Measure::LongestGap(of, window) => {
             let chosen = observations.choose(of)?;
@@ -256,6 +261,16 @@ fn pooled(parts: impl Iterator<Item = TimeStats>, statistic: Statistic) -> Optio
         Statistic::Min => parts.iter().map(|part| part.min).reduce(f64::min),
         Statistic::Max => parts.iter().map(|part| part.max).reduce(f64::max),
     }
+}
+
+/// The mean jitter of several subflows, in ms, in which all packets count alike.
+fn mean_jitter<'a>(subflows: impl Iterator<Item = &'a Jitter>) -> Option<f64> {
+    let (mut samples, mut sum) = (0, 0.0);
+    for jitter in subflows {
+        samples += jitter.samples();
+        sum += jitter.samples() as f64 * jitter.mean().as_secs_f64() * 1e3;
+    }
+    (samples > 0).then(|| sum / samples as f64)
 }
 
 /// The longest gap between consecutive times that begins within `limits`, in seconds; `None` for fewer than two

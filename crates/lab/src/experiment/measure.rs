@@ -23,6 +23,8 @@ pub enum Measure {
     RoundTrip(Selection, Statistic),
     /// How long data that arrived out of order waited for the missing data before it, in ms.
     HeadOfLine(Selection, Statistic),
+    /// Interarrival jitter (RFC 3550, section 6.4.1), its mean over all packets with data, in ms.
+    Jitter(Selection),
     /// The longest time without a new data-level acknowledgement by the receiver, in s.
     LongestGap(Selection, Window),
     /// The time from an event to the first payload on a path after it, in s.
@@ -160,6 +162,7 @@ impl Measure {
             | Self::Share(of, _)
             | Self::Subflows(of)
             | Self::RoundTrip(of, _)
+            | Self::Jitter(of)
             | Self::HeadOfLine(of, _)
             | Self::LongestGap(of, _)
             | Self::FirstData(of, _)
@@ -188,7 +191,7 @@ impl Measure {
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Throughput(..) | Self::Goodput(..) | Self::ActiveThroughput(..) => "Mb/s",
-            Self::RoundTrip(..) | Self::HeadOfLine(..) => "ms",
+            Self::RoundTrip(..) | Self::HeadOfLine(..) | Self::Jitter(_) => "ms",
             Self::LongestGap(..) | Self::FirstData(..) | Self::Completion(_) | Self::Seconds { .. } => "s",
             Self::Retransmitted(_) | Self::Reinjected(_) => "B",
             Self::Gain { .. } => "%",

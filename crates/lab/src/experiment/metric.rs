@@ -87,6 +87,7 @@ enum Kind {
     RttMs,
     RttStddevMs,
     HeadOfLineMs,
+    JitterMs,
     LongestGapS,
     RecoveryS,
     CompletionS,
@@ -188,6 +189,7 @@ impl RawMetric {
             Kind::Subflows => Measure::Subflows(self.selection(scope)?),
             Kind::RttMs => Measure::RoundTrip(self.selection(scope)?, self.statistic()),
             Kind::RttStddevMs => Measure::RoundTrip(self.selection(scope)?, Statistic::Stddev),
+            Kind::JitterMs => Measure::Jitter(self.selection(scope)?),
             Kind::HeadOfLineMs => Measure::HeadOfLine(self.selection(scope)?, self.statistic()),
             Kind::LongestGapS => Measure::LongestGap(self.selection(scope)?, self.window()?),
             Kind::RecoveryS => {

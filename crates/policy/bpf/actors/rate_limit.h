@@ -64,7 +64,7 @@ static __always_inline void extend(struct plait_allowance *allowance, __u32 ackn
 static __always_inline __u64 window_for_rate(struct plait_flow *flow, struct plait_packet *packet, __u64 rate,
 					     __u32 generation)
 {
-	struct plait_allowance *allowance = &flow->allowance[packet->hook & 1];
+	struct plait_allowance *allowance = &flow->dir[packet->hook & 1].allowance;
 	__u32 segment = flow->mss[packet->hook & 1];
 	__u64 now = plait_now(packet), max, min;
 	__s32 ahead;

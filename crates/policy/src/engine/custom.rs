@@ -1,13 +1,15 @@
 //! Assigns slots of the program array to custom selectors and actors.
 //!
-//! A name has one slot number for both its selector and its actor. When its file changes it gets another slot, so
-//! that every packet runs either the old or the new program; an unchanged program keeps its slot and its maps.
+//! A name has one slot number for both its selector and its actor. When its file or its parameters change it gets
+//! another slot, so that every packet runs either the old or the new program; an unchanged program keeps its slot and
+//! its maps.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::AsFd;
 
+use bytemuck::Zeroable as _;
 use libbpf_rs::libbpf_sys as sys;
 use rustix::thread::{MembarrierCommand, membarrier};
 use serde::{Deserialize, Serialize};
@@ -15,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::custom_file::{CustomFile, CustomPrograms, ProgramPair};
 use super::error::EngineError;
 use super::objects::Objects;
-use crate::bindings::{PLAIT_CUSTOM_ACTORS, PLAIT_CUSTOM_SELECTORS, PLAIT_MAX_CUSTOM};
+use crate::bindings::{PLAIT_CUSTOM_ACTORS, PLAIT_CUSTOM_SELECTORS, PLAIT_MAX_CUSTOM, plait_parameters};
 use crate::compile::ProgramKind;
-use crate::model::Policy;
+use crate::model::{CustomProgram, Policy};
 
 /// A slot in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +28,8 @@ pub(super) struct CustomSlot {
     name: String,
     /// A hash of the file.
     digest: u64,
+    function: Option<String>,
+    parameters: Vec<u64>,
     number: u32,
 }
 
@@ -38,14 +42,14 @@ pub(super) struct CustomSlots {
 }
 
 /// Programs that are loaded but not installed.
-pub(super) struct NewPrograms(Vec<(u32, CustomPrograms)>);
+pub(super) struct NewPrograms(Vec<(CustomSlot, CustomPrograms)>);
 
 impl CustomSlots {
     /// Assigns slots, given those that are in use already.
     pub(super) fn assign(policies: &[Policy], before: &[CustomSlot]) -> Result<CustomSlots, EngineError> {
         let mut slots = CustomSlots { taken: Vec::new(), new: Vec::new() };
         for policy in policies {
-            for (name, file) in &policy.custom {
+            for (name, CustomProgram { file, function, parameters }) in &policy.custom {
                 let known = before.iter().find(|known| known.policy == policy.name && known.name == *name);
                 let digest = match (fs::read(file), known) {
                     (Ok(bytes), _) => hash_of(&bytes),
@@ -53,7 +57,15 @@ impl CustomSlots {
                     (Err(_), Some(known)) => known.digest,
                     (Err(reason), None) => return Err(EngineError::directory("read", file)(reason)),
                 };
-                if let Some(known) = known.filter(|known| known.digest == digest) {
+                let slot = |number| CustomSlot {
+                    policy: policy.name.clone(),
+                    name: name.clone(),
+                    digest,
+                    function: function.clone(),
+                    parameters: parameters.clone(),
+                    number,
+                };
+                if let Some(known) = known.filter(|known| **known == slot(known.number)) {
                     slots.taken.push(known.clone());
                     continue;
                 }
@@ -64,9 +76,8 @@ impl CustomSlots {
                     found: before.len() + slots.taken.len() + 1,
                     max: PLAIT_MAX_CUSTOM,
                 })?;
-                let slot = CustomSlot { policy: policy.name.clone(), name: name.clone(), digest, number };
-                slots.new.push(slot.clone());
-                slots.taken.push(slot);
+                slots.new.push(slot(number));
+                slots.taken.push(slot(number));
             }
         }
         Ok(slots)
@@ -79,13 +90,15 @@ impl CustomSlots {
         let mut programs = Vec::new();
         for slot in &self.new {
             let policy = policies.iter().find(|policy| policy.name == slot.policy);
-            let Some(path) = policy.and_then(|policy| policy.custom.get(&slot.name)) else { continue };
+            let Some(program) = policy.and_then(|policy| policy.custom.get(&slot.name)) else { continue };
+            let path = &program.file;
             if !files.contains_key(path) {
                 let file =
                     CustomFile::load(path, |map| objects.shared(map), flags).map_err(EngineError::Custom)?;
                 files.insert(path, file);
             }
-            programs.push((slot.number, files[path].find(&slot.name).map_err(EngineError::Custom)?));
+            let function = slot.function.as_ref().unwrap_or(&slot.name);
+            programs.push((slot.clone(), files[path].find(function).map_err(EngineError::Custom)?));
         }
         Ok(NewPrograms(programs))
     }
@@ -120,12 +133,17 @@ impl NewPrograms {
             objects.set_step(ProgramKind::Xdp, first + number, custom.xdp.as_fd())?;
             objects.set_step(ProgramKind::Tc, first + number, custom.tc.as_fd())
         };
-        for (number, owned) in &self.0 {
+        for (slot, owned) in &self.0 {
+            let mut parameters = plait_parameters::zeroed();
+            for (number, given) in parameters.numbers.iter_mut().zip(&slot.parameters) {
+                *number = *given;
+            }
+            objects.write("parameters", slot.number, &parameters)?;
             if let Some(selector) = &owned.selector {
-                set(PLAIT_CUSTOM_SELECTORS, *number, selector)?;
+                set(PLAIT_CUSTOM_SELECTORS, slot.number, selector)?;
             }
             if let Some(actor) = &owned.actor {
-                set(PLAIT_CUSTOM_ACTORS, *number, actor)?;
+                set(PLAIT_CUSTOM_ACTORS, slot.number, actor)?;
             }
         }
         Ok(())

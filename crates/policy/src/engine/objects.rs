@@ -252,6 +252,8 @@ const MAPS: &[&str] = &[
     "events",
     "known",
     "leases",
+    "parameters",
+    "shared_storage",
     "xdp_steps",
     "tc_steps",
 ];

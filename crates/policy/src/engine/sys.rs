@@ -12,7 +12,7 @@ use libbpf_rs::libbpf_sys as sys;
 
 use crate::bindings::{
     plait_actor, plait_chain, plait_connection, plait_counter, plait_event, plait_flow, plait_flow_dir,
-    plait_flow_key, plait_packet, plait_settings, plait_socket,
+    plait_flow_key, plait_packet, plait_parameters, plait_settings, plait_socket,
 };
 
 /// The result of a test run.
@@ -101,6 +101,7 @@ plain!(
     plait_flow_key,
     plait_flow_dir,
     plait_packet,
+    plait_parameters,
     plait_settings,
     plait_socket
 );

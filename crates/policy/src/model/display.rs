@@ -4,7 +4,10 @@ use std::fmt::{self, Display, Formatter};
 
 use plait_config::Bytes;
 
-use super::{Actor, Announcement, Chain, JoinRefusal, Limit, Mark, Policy, Ports, Selector, SubflowPattern};
+use super::{
+    Actor, Announcement, Chain, CustomProgram, JoinRefusal, Limit, Mark, Policy, Ports, Selector,
+    SubflowPattern,
+};
 
 impl Display for Policy {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -12,10 +15,23 @@ impl Display for Policy {
         if self.chains.is_empty() {
             writeln!(f, "chains = []")?;
         }
-        for (name, file) in &self.custom {
-            writeln!(f, "\n[custom.{name}]\nfile = {}", Quoted(&file.to_string_lossy()))?;
+        for (name, program) in &self.custom {
+            write!(f, "\n[custom.{name}]\n{program}")?;
         }
         self.chains.iter().try_for_each(|chain| write!(f, "\n[[chains]]\n{chain}"))
+    }
+}
+
+impl Display for CustomProgram {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { file, function, parameters } = self;
+        writeln!(f, "file = {}", Quoted(&file.to_string_lossy()))?;
+        function.iter().try_for_each(|function| writeln!(f, "function = {}", Quoted(function)))?;
+        if !parameters.is_empty() {
+            let parameters: Vec<_> = parameters.iter().map(ToString::to_string).collect();
+            writeln!(f, "parameters = [{}]", parameters.join(", "))?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use super::interface::is_interface_name;
 use super::names::{is_custom_name, is_name};
 use super::{Actor, Chain, Hook, Interface, Limit, Policy, Selector};
-use crate::bindings::{PLAIT_MAX_ACTORS, PLAIT_MAX_CHAINS};
+use crate::bindings::{PLAIT_CUSTOM_PARAMETERS, PLAIT_MAX_ACTORS, PLAIT_MAX_CHAINS};
 
 /// A policy that violates at least one constraint: what was expected and found, one sentence per violation.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +90,20 @@ impl<'p> Validator<'p> {
                 let expected =
                     "a name that no built-in selector or actor has: 1 to 32 letters, digits or underscores";
                 self.violation(PolicyPart::Custom(name), expected, format!("{name:?}"));
+            }
+        }
+        for (name, program) in &self.policy.custom {
+            let part = PolicyPart::Custom(name);
+            if let Some(function) = program.function.as_ref().filter(|function| !is_custom_name(function)) {
+                self.violation(part, "the name of a function in the file", format!("{function:?}"));
+            }
+            let found = program.parameters.len();
+            if found > PLAIT_CUSTOM_PARAMETERS as usize {
+                let expected = format!("at most {PLAIT_CUSTOM_PARAMETERS} parameters");
+                self.violation(part, expected, found.to_string());
+            }
+            if let Some(number) = program.parameters.iter().find(|number| i64::try_from(**number).is_err()) {
+                self.violation(part, "parameters less than 2^63", number.to_string());
             }
         }
     }

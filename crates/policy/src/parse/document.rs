@@ -10,8 +10,8 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::selector;
 use crate::model::{
-    Actor, Announcement, Chain, DEFAULT_PRIORITY, Hook, Interface, JoinRefusal, Limit, Mark, Policy,
-    PolicyPart, Selector, violations,
+    Actor, Announcement, Chain, CustomProgram, DEFAULT_PRIORITY, Hook, Interface, JoinRefusal, Limit, Mark,
+    Policy, PolicyPart, Selector, violations,
 };
 
 type Value<'t> = Spanned<DeValue<'t>>;
@@ -117,14 +117,29 @@ impl<'t> Reader<'t> {
                 spans.chains.push(span);
             }
         }
-        let custom = custom.into_iter().map(|(name, file)| Some((name, file?))).collect::<Option<_>>()?;
+        let custom =
+            custom.into_iter().map(|(name, program)| Some((name, program?))).collect::<Option<_>>()?;
         Some((Policy { name: name?, custom, chains }, spans))
     }
 
-    fn custom(&self, value: &Value<'t>) -> Option<PathBuf> {
+    fn custom(&self, value: &Value<'t>) -> Option<CustomProgram> {
         let expected = "a table such as { file = \"my.bpf.c\" }";
-        let table = self.keys(self.table(value, expected)?, value.span(), &["file"]);
-        self.text(table.required("file")?, "the name of a file").map(PathBuf::from)
+        let table =
+            self.keys(self.table(value, expected)?, value.span(), &["file", "function", "parameters"]);
+        let file = self.text(table.required("file")?, "the name of a file").map(PathBuf::from);
+        let function = match table.get("function") {
+            Some(name) => Some(self.text(name, "the name of a function in the file")?.to_owned()),
+            None => None,
+        };
+        let parameters = match table.get("parameters") {
+            Some(list) => self.list(list, "a list of numbers")?,
+            None => &[],
+        };
+        let number = |value: &Value<'t>| {
+            self.integer(value, 0..=i64::MAX, "a number from 0 to 2^63 - 1").map(i64::unsigned_abs)
+        };
+        let parameters = parameters.iter().map(number).collect::<Option<_>>()?;
+        Some(CustomProgram { file: file?, function, parameters })
     }
 
     /// Reads all keys, so that a mistake in one does not hide a mistake in another.

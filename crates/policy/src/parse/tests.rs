@@ -10,7 +10,8 @@ use proptest::sample::select;
 use super::*;
 use crate::model::strategies::selectors;
 use crate::model::{
-    Actor, Announcement, Chain, Hook, Interface, JoinRefusal, Limit, Mark, PacketKind, Selector,
+    Actor, Announcement, Chain, CustomProgram, Hook, Interface, JoinRefusal, Limit, Mark, PacketKind,
+    Selector,
 };
 
 const WHOLE: &str = r#"
@@ -19,9 +20,11 @@ interfaces = ["wlan0", "untrusted"]
 
 [custom.urgent]
 file = "urgent.bpf.c"
+parameters = [7, 9223372036854775807]
 
 [custom.my_actor]
 file = "/lib/my_actor.bpf.o"
+function = "an_actor"
 
 [[chains]]
 name = "slow-wlan"
@@ -60,7 +63,9 @@ fn chain(keys: &str) -> String {
 fn parses_a_complete_policy() {
     let policy = Policy::parse(WHOLE, "x.toml").expect("a policy");
     assert_eq!(policy.name, "tenant");
-    assert_eq!(policy.custom["urgent"], Path::new("urgent.bpf.c"));
+    let urgent = CustomProgram { parameters: vec![7, i64::MAX as u64], ..CustomProgram::new("urgent.bpf.c") };
+    assert_eq!(policy.custom["urgent"], urgent);
+    assert_eq!(policy.custom["my_actor"].function.as_deref(), Some("an_actor"));
     let [first, second] = &policy.chains[..] else { panic!("expected two chains") };
     let interfaces = [Interface::Named("wlan0".into()), Interface::Role(Role::Untrusted)];
     assert_eq!((first.hook, first.priority, &first.interfaces[..]), (Hook::Ingress, 100, &interfaces[..]));
@@ -97,8 +102,8 @@ fn file_name_and_directory_are_defaults() {
     fs::remove_dir_all(&directory).expect("the directory goes");
     let policy = policy.expect("a policy");
     assert_eq!(policy.name, "small-flows");
-    assert_eq!(policy.custom["urgent"], directory.join("urgent.bpf.c"));
-    assert_eq!(policy.custom["my_actor"], Path::new("/lib/my_actor.bpf.o"));
+    assert_eq!(policy.custom["urgent"].file, directory.join("urgent.bpf.c"));
+    assert_eq!(policy.custom["my_actor"].file, Path::new("/lib/my_actor.bpf.o"));
     let missing = Policy::read(&file).expect_err("the file is gone").to_string();
     assert!(missing.starts_with("cannot read ") && missing.contains("small-flows.toml: "), "{missing}");
 }
@@ -145,7 +150,7 @@ priority = 1.5
         "2:1: expected one of the keys name, interfaces, custom, chains, got the unknown key \"colour\"",
         "3:15: expected an interface name, \"trusted\", \"untrusted\" or \"*\", got \"a/b\"",
         "5:1: expected the key `file`, got none",
-        "6:1: expected one of the keys file, got the unknown key \"path\"",
+        "6:1: expected one of the keys file, function, parameters, got the unknown key \"path\"",
         "8:1: expected the key `name`, got none",
         "9:8: expected \"ingress\" or \"egress\", got \"sideways\"",
         "10:10: expected a selector, such as \"packet(data)\", got the number 7",
@@ -316,8 +321,14 @@ fn chains() -> impl Strategy<Value = Chain> {
 
 proptest! {
     #[test]
-    fn display_round_trips(chains in prop::collection::vec(chains(), 0..4), file in "[^\0]{1,8}") {
-        let custom = ["urgent", "mine_2"].map(|name| (name.to_owned(), PathBuf::from(&file)));
+    fn display_round_trips(
+        chains in prop::collection::vec(chains(), 0..4),
+        file in "[^\0]{1,8}",
+        function in prop::option::of("[a-z]{4,6}_"),
+        parameters in prop::collection::vec(0..=i64::MAX as u64, 0..=4),
+    ) {
+        let program = CustomProgram { file: file.into(), function, parameters };
+        let custom = ["urgent", "mine_2"].map(|name| (name.to_owned(), program.clone()));
         let mut policy = Policy { name: "p".into(), custom: custom.into(), chains };
         for (number, chain) in policy.chains.iter_mut().enumerate() {
             chain.name = format!("chain-{number}");

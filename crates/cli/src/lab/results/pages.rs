@@ -1,5 +1,6 @@
 //! The pages: the first one, one for each paper, and those of experiments of our own.
 
+use plait_config::pluralize;
 use plait_lab::papers::{Page, Paper, Papers};
 
 use super::Found;
@@ -70,7 +71,8 @@ fn overview(papers: &Papers, assessed: &[(&Paper, Vec<Assessed>)], all: &[Found]
     }
     page += "\n## Our own experiments\n\nNo paper prints values for these.\n\n";
     for own in &papers.pages {
-        page += &format!("- [{}]({}.md): {} experiments\n", own.title, own.id, own.experiments.len());
+        let count = pluralize(own.experiments.len(), "experiment");
+        page += &format!("- [{}]({}.md): {count}\n", own.title, own.id);
     }
     page
 }
