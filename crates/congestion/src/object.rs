@@ -105,7 +105,7 @@ pub fn open(bytes: &[u8]) -> Result<OpenObject, Error> {
 }
 
 /// Redirects messages of libbpf, such as the long verifier log of a rejected program, to the debug log.
-fn redirect_messages() {
+pub fn redirect_messages() {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
 }
 

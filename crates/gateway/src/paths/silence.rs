@@ -13,7 +13,7 @@ use plait_linux::diag::Sockets;
 use tracing::{debug, info};
 
 use super::liveness::{Health, Liveness};
-use super::watched::{Pace, Watched};
+use super::watched::{BUSY_INTERVAL, Pace, Watched};
 use crate::monitor::Monitor;
 
 /// Closes subflows of connections that the kernel's path manager manages, which takes `CAP_NET_ADMIN`.
@@ -56,6 +56,8 @@ impl SubflowCloser {
 /// Closes a connection's subflows on silent paths, for as long as it is polled.
 pub(crate) async fn close_silent(connection: &impl Watched, closer: &SubflowCloser) -> Infallible {
     let (mut liveness, mut pace) = (Liveness::default(), Pace::new());
+    // A short connection costs nothing.
+    tokio::time::sleep(BUSY_INTERVAL).await;
     loop {
         // The error of a connection that has ended is the relay's to tell.
         let subflows = connection.subflows().unwrap_or_default();

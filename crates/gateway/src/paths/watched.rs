@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use plait_linux::mptcp::Subflow;
@@ -9,10 +10,17 @@ use plait_linux::mptcp::Subflow;
 use super::liveness::Liveness;
 
 /// Between two looks at the subflows of a connection that carries bytes.
-const BUSY_INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Between two looks at those of one that carried some lately.
 const IN_USE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Between two looks of this process, on average: a look takes some 10 µs, so that all take a tenth of a processor, however many
+/// connections are in use.
+const LOOK_INTERVAL: Duration = Duration::from_micros(100);
+
+/// The connections of this process that are in use.
+static CONNECTIONS_IN_USE: AtomicU32 = AtomicU32::new(0);
 
 /// Between two looks at those of one that still waits for an answer.
 const WAITING_INTERVAL: Duration = Duration::from_secs(5);
@@ -52,6 +60,12 @@ pub(super) struct Pace {
     in_use: bool,
 }
 
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.set_in_use(false);
+    }
+}
+
 impl Pace {
     pub(super) fn new() -> Pace {
         Pace { progress: 0, carried: 0, changed: Instant::now(), in_use: false }
@@ -67,7 +81,8 @@ impl Pace {
     ) -> Option<Duration> {
         let pause = self.pause(connection, subflows, liveness.is_waiting())?;
         let now = Instant::now();
-        Some(liveness.next_overdue(now).map_or(pause, |due| pause.min(due - now + MARGIN)))
+        let until_overdue = liveness.next_overdue(now).map_or(pause, |due| due - now + MARGIN);
+        Some(pause.min(until_overdue.max(shortest_pause())))
     }
 
     fn pause(
@@ -84,19 +99,32 @@ impl Pace {
         }
         let idle = self.changed.elapsed();
         let in_use = idle < if is_waiting { IN_USE_WAITING } else { IN_USE };
-        if std::mem::replace(&mut self.in_use, in_use) != in_use {
+        if self.set_in_use(in_use) {
             connection.set_in_use(in_use);
         }
         match idle {
-            _ if idle < BUSY => Some(BUSY_INTERVAL),
-            _ if in_use => Some(IN_USE_INTERVAL),
+            _ if idle < BUSY => Some(BUSY_INTERVAL.max(shortest_pause())),
+            _ if in_use => Some(IN_USE_INTERVAL.max(shortest_pause())),
             _ if is_waiting => Some(WAITING_INTERVAL),
             _ => None,
         }
     }
 
+    /// Returns whether that has changed.
+    fn set_in_use(&mut self, in_use: bool) -> bool {
+        match (self.in_use, in_use) {
+            (false, true) => _ = CONNECTIONS_IN_USE.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = CONNECTIONS_IN_USE.fetch_sub(1, Ordering::Relaxed),
+            _ => return false,
+        }
+        self.in_use = in_use;
+        true
+    }
+
     /// Takes note of the progress of a connection whose subflows are not to be looked at yet, for as long as it is polled.
     pub(super) async fn keep(&mut self, connection: &impl Watched) -> Infallible {
+        // A short connection costs nothing.
+        tokio::time::sleep(BUSY_INTERVAL).await;
         loop {
             self.pause(connection, &[], false);
             match self.in_use {
@@ -115,4 +143,8 @@ impl Pace {
     pub(super) async fn active(&self, connection: &impl Watched) {
         connection.more_than(self.carried).await;
     }
+}
+
+fn shortest_pause() -> Duration {
+    LOOK_INTERVAL * CONNECTIONS_IN_USE.load(Ordering::Relaxed)
 }
