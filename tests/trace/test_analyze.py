@@ -6,7 +6,7 @@ import os
 
 import pytest
 from captures import analyze, document, pcap, segment
-from hosts import PLAIT, tool, wait_for
+from hosts import tool, wait_for
 from streams import OFF, fetch, random_file
 from transfers import counters
 
@@ -84,16 +84,18 @@ def test_transfer_counts_match_tshark(transfer):
 
 
 def test_data_of_dead_path_is_reinjected(make_pair, documents):
-    """One link drops everything during a transfer; the other link carries the data again."""
+    """One link drops everything during a transfer; the other link carries the data again. Without gateways, which close the dead
+    subflow: the kernel does not count what it sends again after that."""
     pair = make_pair(rate="20mbit")
     size = 6_000_000
     file = random_file(documents, size)
-    pair.nginx(documents)
-    pair.serve("--mode", "off", to="127.0.0.1:8080")
+    serve = ("python3", "-m", "http.server", "--bind", "0.0.0.0", "--directory", documents, 8443)
+    pair.server.start("mptcpize", "run", *serve, log="server.log")
+    wait_for("server", lambda: pair.server.listens(8443))
     target = documents / "received"
     with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
         url = f"http://{pair.ETH}:8443/{file.name}"
-        client = pair.client.start(PLAIT, "run", *OFF, "--", "curl", "-sS", "-o", target, url, log="curl.log")
+        client = pair.client.start("mptcpize", "run", "curl", "-sS", "-o", target, url, log="curl.log")
         wait_for("data", lambda: target.exists() and target.stat().st_size > size // 4)
         pair.client.add_packet_rules(input="iifname wlan drop")
         assert client.wait(60) == 0
@@ -103,8 +105,6 @@ def test_data_of_dead_path_is_reinjected(make_pair, documents):
         [sent["new_bytes"], sent["reinjected"]["bytes"], sent["repeated_bytes"]]
         for sent in (subflow["directions"]["server_to_client"] for subflow in connection["subflows"])
     ]
-    # Attempts to create a subflow on the dead path carry nothing.
-    found = [sent for sent in found if any(sent)]
     assert found == by_data_sequence_number([eth, wlan], size + 1000)
     assert sum(new for new, _, _ in found) == connection["new_bytes"]["server_to_client"] >= size
     assert found[0][1] > 0
