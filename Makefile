@@ -5,10 +5,10 @@ export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
 BPF_C := $(wildcard bpf/include/*.h crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long docs prove deny lint fmt bench reproduce kmod kmod-package kmod-check test-kernel guest deps test-deps clean
+.PHONY: help demo build install wheel packages test-packages test test-long docs prove deny lint fmt bench reproduce kmod kmod-package kmod-check test-kernel guest deps test-deps clean
 
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## Protect a real transfer over two paths and show what an eavesdropper gets (root)
 	$(PLAIT) demo
@@ -16,13 +16,43 @@ demo: build ## Protect a real transfer over two paths and show what an eavesdrop
 build: deps ## Build target/release/plait and the native module of the Python package
 	cargo build --release --locked -p plait-cli -p plait-python
 
+wheel: test-deps ## Build the Python wheel with the command inside, and the sdist, into out/
+	scripts/wheel
+
+PREFIX ?= /usr/local
+BINARY ?= $(PLAIT)
+# What generates man pages and completions: BINARY, unless that is for another architecture.
+GENERATOR ?= $(BINARY)
+STRIP ?= --strip
+SHARE = $(DESTDIR)$(PREFIX)/share
+
+install: ## Install what `make build` has built: make install [PREFIX=/usr/local] [DESTDIR=]
+	@test -x $(BINARY) || { echo "expected $(BINARY): run make build first" >&2; exit 1; }
+	install -D $(STRIP) -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/plait
+	$(GENERATOR) generate $(SHARE)
+	cd packaging/systemd && find . -type f | while read -r unit; do \
+		install -D -m 644 "$$unit" "$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit"; \
+		sed -i 's|/usr/bin/|$(PREFIX)/bin/|' "$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit"; done
+	install -D -m 644 packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/plait.conf
+	install -D -m 644 packaging/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/plait.conf
+	install -D -m 644 -t $(SHARE)/doc/plait README.md SECURITY.md LICENSE-APACHE LICENSE-MIT
+	install -D -m 644 -t $(SHARE)/doc/plait/examples packaging/plait.toml policies/*.toml
+
+packages: deps ## Build out/*.deb and out/*.rpm: make packages [ARCH=arm64]
+	scripts/install-deps packages
+	packaging/build $(ARCH)
+
+test-packages: ## Install, use and purge the packages in fresh root trees: make test-packages [SUITES="bookworm trixie"] (root)
+	packaging/test $(SUITES)
+
 # End-to-end tests run the debug build that the Rust tests link against, so everything is compiled once.
 test: export PLAIT = $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/plait
 test: test-deps ## Run the tests (15 minutes on two cores, 10 when compiled; skips by name what needs root)
 	cargo build --workspace --all-targets --locked
 	scripts/test
 
-test-long: test-deps build ## Run the long tests: soak, churn, full matrices, fuzz targets, kernel module (root)
+test-long: test-deps wheel build ## Run the long tests: soak, churn, full matrices, wheel, clusters, fuzz targets, kernel module (root)
+	scripts/venv long
 	scripts/test long
 
 lint: test-deps ## Check formatting, lints, generated files, spelling and language rules

@@ -53,6 +53,13 @@ def give_each_link_a_processor(pair):
             host.receive_on(link, processors[number % len(processors)])
 
 
+def serve_connections(pair):
+    """Starts what a connection sends to: it discards everything."""
+    receive = ("socat", "-u", "-b", "262144", "TCP-LISTEN:9000,reuseaddr,fork", "OPEN:/dev/null")
+    pair.server.start("mptcpize", "run", *receive)
+    wait_for("service", lambda: pair.server.listens(9000))
+
+
 class Connection(Flow):
     """A saturating MPTCP connection with two subflows, one per link."""
 
@@ -106,8 +113,7 @@ def main():
     arguments = prologue.parse(parser)
     with pairs.built() as pair:
         give_each_link_a_processor(pair)
-        pair.server.start("mptcpize", "run", "socat", "-u", "-b", "262144", "TCP-LISTEN:9000,reuseaddr,fork", "OPEN:/dev/null")  # fmt: skip
-        wait_for("service", lambda: pair.server.listens(9000))
+        serve_connections(pair)
         costs = {name: cost(pair, name, seconds=2) for name in ALGORITHMS}
         for name in ALGORITHMS:
             tool(PLAIT, "cc", "load", name)

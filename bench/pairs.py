@@ -1,6 +1,7 @@
 """Two hosts for a benchmark, each link of which reaches both addresses of the server; optionally with emulated links."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -11,12 +12,14 @@ import tempfile
 import prologue  # noqa: F401
 from hosts import PLAIT, Pair, tool
 
+NUMBERS = itertools.count()
+
 
 @contextlib.contextmanager
 def built(make=Pair):
     """Builds a pair with `make(name, directory)`, and removes it at the end of the context."""
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as directory:
-        pair = make(f"bench-{os.getpid()}", pathlib.Path(directory))
+        pair = make(f"bench-{os.getpid()}-{next(NUMBERS)}", pathlib.Path(directory))
         try:
             pair.build()
             pair.add_route_by_wlan()

@@ -8,6 +8,8 @@ path not known ("first"), or known from the connections before ("next"). `ecf` i
 Bound: no median is above 1.05 times the better of TCP's and plain MPTCP's. Needs root and a built plait.
 """
 
+import concurrent.futures
+import contextlib
 import fcntl
 import functools
 import json
@@ -102,66 +104,71 @@ def read_all(connection, size):
         size -= len(part)
 
 
-def measure_programs(pair, transfers, rounds):
+def measure_programs(pair, transfers):
     """Seconds of each variant, without gateways."""
     found = {
-        "tcp": [transfers.seconds(socket.IPPROTO_TCP, "cubic") for _ in range(rounds)],
-        "mptcp": [transfers.seconds(MPTCP, "cubic") for _ in range(rounds)],
-        "first": [],
-        "next": [],
+        "tcp": transfers.seconds(socket.IPPROTO_TCP, "cubic"),
+        "mptcp": transfers.seconds(MPTCP, "cubic"),
     }
-    for _ in range(rounds):
-        # What it knows of paths ends with it.
-        tool(PLAIT, "sched", "use", "ecf", "--netns", transfers.sender.name)
-        try:
-            found["first"].append(transfers.seconds(MPTCP, "plait_ecf"))
-            found["next"].append(transfers.seconds(MPTCP, "plait_ecf"))
-        finally:
-            subprocess.run([PLAIT, "sched", "unload", "ecf"], capture_output=True)
-    return found
+    tool(PLAIT, "sched", "use", "ecf", "--netns", transfers.sender.name)
+    return found | {variant: transfers.seconds(MPTCP, "plait_ecf") for variant in ("first", "next")}
 
 
-def measure_gateways(pair, transfers, rounds):
+def measure_gateways(pair, transfers):
     """The same through gateways in mode `sealed`, beside TCP without them."""
-    found = {"tcp": [transfers.seconds(socket.IPPROTO_TCP, "cubic") for _ in range(rounds)]}
-    found |= {"mptcp": [], "first": [], "next": []}
+    found = {"tcp": transfers.seconds(socket.IPPROTO_TCP, "cubic")}
     with listen(pair.server, 9000, "127.0.0.1", socket.IPPROTO_TCP) as listener:
-        for number in range(rounds):
-            for offset, scheduler in ((0, "off"), (1, "ecf")):
-                gateway, proxy = 8443 + 2 * number + offset, 1080 + 2 * number + offset
-                options = ("--mode", "sealed", "--require", "--scheduler", scheduler)
-                serving = pair.serve(*options, to="127.0.0.1:9000", listen=f"[::]:{gateway}")
-                client = pair.proxy(*options, *NAMED, listen=f"127.0.0.1:{proxy}")
-                for variant in ("mptcp",) if scheduler == "off" else ("first", "next"):
-                    found[variant].append(transfers.seconds_by_gateways(listener, proxy, gateway))
-                for program in (client, serving):
-                    program.terminate()
-                    program.wait(20)
+        for offset, scheduler, variants in ((0, "off", ("mptcp",)), (1, "ecf", ("first", "next"))):
+            gateway, proxy = 8443 + offset, 1080 + offset
+            options = ("--mode", "sealed", "--require", "--scheduler", scheduler)
+            serving = pair.serve(*options, to="127.0.0.1:9000", listen=f"[::]:{gateway}")
+            client = pair.proxy(*options, *NAMED, listen=f"127.0.0.1:{proxy}")
+            for variant in variants:
+                found[variant] = transfers.seconds_by_gateways(listener, proxy, gateway)
+            for program in (client, serving):
+                program.terminate()
+                program.wait(20)
     return found
 
 
-def measure(cell, arguments):
+def measure(arguments, cell):
     rate, rtt, queue = cell
     second = ("--rate", RATES[rate], "--delay", f"{float(rtt) / 2}ms", "--queue", QUEUES[queue])
     options = {"eth": BEST, "wlan": second}
-    with AVAILABLE.open() as lock, pairs.built(functools.partial(pairs.Emulated, options=options)) as pair:
-        # Tests unload schedulers.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        size = SIZES[arguments.size]
-        transfers = Transfers(pair, arguments.direction, size, arguments.gateways)
-        how = measure_gateways if arguments.gateways else measure_programs
-        seconds = how(pair, transfers, arguments.rounds)
+    how = measure_gateways if arguments.gateways else measure_programs
+    seconds = {"tcp": [], "mptcp": [], "first": [], "next": []}
+    emulators = []
+    for _ in range(arguments.rounds):
+        # The scheduler knows no path of a new network namespace.
+        with pairs.built(functools.partial(pairs.Emulated, options=options)) as pair:
+            transfers = Transfers(pair, arguments.direction, SIZES[arguments.size], arguments.gateways)
+            for variant, found in how(pair, transfers).items():
+                seconds[variant].append(found)
+        emulators.append(pair.emulator)
     bound = MAX_RATIO * min(statistics.median(seconds[variant]) for variant in ("tcp", "mptcp"))
     met = all(statistics.median(seconds[variant]) <= bound for variant in ("first", "next"))
     about = {"rate_mbit": float(rate), "rtt_ms": float(rtt), "queue": QUEUES[queue]}
-    return about | {"seconds": seconds, "bound": bound, "met": met, "emulator": pair.emulator}
+    return about | {"seconds": seconds, "bound": bound, "met": met, "emulators": emulators}
+
+
+@contextlib.contextmanager
+def schedulers():
+    """Within this context, no test unloads schedulers; none is loaded after it."""
+    with AVAILABLE.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            subprocess.run([PLAIT, "sched", "unload", "--all"], capture_output=True)
 
 
 def text(row):
     values = {name: " ".join(f"{value:.2f}" for value in values) for name, values in row["seconds"].items()}
     path = f"{row['rate_mbit']:4g} Mb/s {row['rtt_ms']:3g} ms {row['queue']:5}"
     columns = "  ".join(f"{name} {value}" for name, value in values.items())
-    return f"{path}  {columns}  bound {row['bound']:.2f} {'met' if row['met'] else 'MISSED'}"
+    late = max(link["late_p99_ms"] for emulator in row["emulators"] for link in emulator.values())
+    verdict = "met" if row["met"] else "MISSED"
+    return f"{path}  {columns}  bound {row['bound']:.2f} {verdict}, links at most {late:.2f} ms late"
 
 
 def main():
@@ -180,17 +187,19 @@ def main():
         "--direction", choices=("down", "up"), default="down", help="from the server, or to it"
     )
     parser.add_argument("--gateways", action="store_true", help="through gateways in mode sealed")
+    parser.add_argument("--at-once", type=int, default=1, help="cells that are measured at the same time")
     arguments = prologue.parse(parser)
     progress = prologue.progress()
     rates, rtts = arguments.rate or RATES, arguments.rtt or RTTS
     cells = [(rate, rtt, queue) for rate in rates for rtt in rtts for queue in arguments.queue or QUEUES]
     rows = []
-    for number, cell in enumerate(cells, 1):
-        progress(f"cell {number} of {len(cells)}: {cell}")
-        rows.append(measure(cell, arguments))
-        progress("")
-        if not arguments.json:
-            print(text(rows[-1]), flush=True)
+    with schedulers(), concurrent.futures.ThreadPoolExecutor(arguments.at_once) as threads:
+        for row in threads.map(functools.partial(measure, arguments), cells):
+            rows.append(row)
+            if not arguments.json:
+                print(text(row), flush=True)
+            progress(f"{len(rows)} of {len(cells)} cells")
+    progress("")
     if arguments.json:
         about = {"kernel": os.uname().release, "rounds": arguments.rounds, "size": arguments.size}
         about |= {"direction": arguments.direction, "gateways": arguments.gateways, "max_ratio": MAX_RATIO}

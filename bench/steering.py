@@ -15,8 +15,8 @@ import pairs  # makes tests/helpers importable
 # isort: split
 import prologue
 import rounds
-from congestion import Connection, give_each_link_a_processor
-from hosts import PLAIT, tool, wait_for
+from congestion import Connection, give_each_link_a_processor, serve_connections
+from hosts import PLAIT, tool
 
 WAYS = {"cubic": "cubic", "off": "plait_off", "ecf": "plait_ecf"}
 BOUND = 0.98
@@ -30,8 +30,7 @@ def main():
     arguments = prologue.parse(parser)
     with pairs.built() as pair:
         give_each_link_a_processor(pair)
-        pair.server.start("mptcpize", "run", "socat", "-u", "-b", "262144", "TCP-LISTEN:9000,reuseaddr,fork", "OPEN:/dev/null")  # fmt: skip
-        wait_for("service", lambda: pair.server.listens(9000))
+        serve_connections(pair)
 
         def measure(way: str) -> float:
             with contextlib.closing(Connection(pair, WAYS[way])) as connection:

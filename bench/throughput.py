@@ -9,6 +9,7 @@ direct       kernel MPTCP, curl to nginx
 off, ...     plait run to plait serve beside nginx; sealed with a witness by the second link
 stunnel      stunnel on client and server, TLS 1.3 with AES-128-GCM, over kernel MPTCP, if installed
 stunnel-tcp  the same over TCP, thus over one link
+earlier      sealed by the earlier version of plait that --earlier names
 """
 
 import dataclasses
@@ -28,6 +29,9 @@ from streams import NAMED
 
 PORTS = {"off": 8443, "xor64": 8444, "stream": 8445, "sealed": 8446}
 REQUIRE = {"off": (), "xor64": ("--require",), "stream": ("--require",), "sealed": ("--require=all-paths",)}
+
+EARLIER = "earlier"
+EARLIER_PORT = 8447
 
 STUNNEL = "stunnel4"
 TUNNEL_IN = 8450
@@ -71,8 +75,12 @@ LINKS = {
 }
 
 
-def fetch(pair, way) -> float:
+def fetch(pair, way, earlier=None) -> float:
     """Megabits per second of one transfer."""
+    if way == EARLIER:
+        command = (earlier, "run", "--mode", "sealed", *REQUIRE["sealed"], *NAMED, "--")
+        done = pair.client.run(*command, *download.curl(pair, EARLIER_PORT), timeout=300)
+        return download.mbps(done)
     if way == "direct":
         return download.direct(pair)
     if way in TUNNELS:
@@ -104,7 +112,7 @@ def start_tunnel(host, port, settings, accept, connect, common, mptcp=True):
     assert program.poll() is None, (host.directory / f"stunnel-{port}.log").read_text()
 
 
-def measure(links, count, progress):
+def measure(links, count, earlier, progress):
     with download.served(links.megabytes * download.MIB, links.make) as pair:
         download.start_nginx(pair, NGINX)
         for mode, port in PORTS.items():
@@ -113,9 +121,13 @@ def measure(links, count, progress):
         if shutil.which(STUNNEL):
             start_stunnel(pair)
             ways += TUNNELS
-        rates = rounds.in_turn(ways, count, lambda way: fetch(pair, way), progress)
+        if earlier:
+            options = ("--mode", "sealed", *REQUIRE["sealed"])
+            pair.serve(*options, to=f"127.0.0.1:{NGINX}", listen=f"[::]:{EARLIER_PORT}", plait=earlier)
+            ways.append(EARLIER)
+        rates = rounds.in_turn(ways, count, lambda way: fetch(pair, way, earlier), progress)
     ratios = [(mode, "off") for mode in PORTS if mode != "off"] + [("xor64", "direct"), ("off", "direct")]
-    ratios += [("sealed", tunnel) for tunnel in TUNNELS if tunnel in ways]
+    ratios += [("sealed", other) for other in (*TUNNELS, EARLIER) if other in ways]
     if links.rate:
         rates = {"links": [2 * links.rate * (1 - HEADERS / FRAME)] * count} | rates
         ratios += [(way, "links") for way in [*PORTS, "direct"]]
@@ -144,12 +156,15 @@ def text(result):
 def main():
     parser = prologue.parser(__doc__, rounds=5)
     parser.add_argument("--links", choices=LINKS, action="append", help="links to measure; repeatable")
+    parser.add_argument(
+        "--earlier", metavar="PLAIT", help="the command of an earlier version, to measure as well"
+    )
     arguments = prologue.parse(parser)
     progress = prologue.progress()
     results = {}
     for name in arguments.links or LINKS:
         say = lambda text, name=name: progress(f"{name}: {text}")  # noqa: E731
-        results[name] = measure(LINKS[name], arguments.rounds, say)
+        results[name] = measure(LINKS[name], arguments.rounds, arguments.earlier, say)
     progress("")
     kernel = os.uname().release
     if arguments.json:

@@ -5,7 +5,9 @@ import pathlib
 import signal
 
 import pytest
+from exits import exit_behind
 from hosts import NAME, PLAIT, Pair, reason_to_skip, unique_id
+from routers import lan_behind
 from streams import REQUIRE, listen
 
 # Shells ignore SIGINT in programs that they start in the background, nohup ignores SIGHUP, and the programs of tests would
@@ -59,6 +61,20 @@ def two_ways(pair) -> Pair:
     """A pair whose server is reached at one address by both links."""
     pair.add_route_by_wlan()
     return pair
+
+
+@pytest.fixture
+def exit(two_ways):
+    """An exit on the server, which is not started; nothing but it reaches the far host."""
+    with exit_behind(two_ways) as built:
+        yield built
+
+
+@pytest.fixture
+def lan(exit):
+    """A router on the client of the exit, which is not started, with a host behind it."""
+    with lan_behind(exit.pair, "lan0") as built:
+        yield built
 
 
 @pytest.fixture

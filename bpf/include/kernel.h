@@ -24,6 +24,7 @@ struct ns_common {
 
 struct net {
 	struct ns_common ns;
+	__u64 net_cookie;
 };
 
 typedef struct {
@@ -56,14 +57,29 @@ struct socket {
 
 struct net_device {
 	char name[16];
+	int ifindex;
+	possible_net_t nd_net;
 };
 
 struct dst_entry {
 	struct net_device *dev;
 };
 
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sock_cgroup_data sk_cgrp_data;
 	struct dst_entry *sk_dst_cache;
 	struct socket *sk_socket;
 	__u32 sk_mark;
@@ -76,6 +92,23 @@ struct sock {
 
 enum sock_flags {
 	SOCK_KEEPOPEN = 1,
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	__u16 network_header;
+	unsigned char *head;
+	unsigned char *data;
+};
+
+/* The context of a program at a netfilter hook. */
+struct bpf_nf_ctx {
+	struct sk_buff *skb;
+};
+
+struct task_struct {
+	struct task_struct *group_leader;
+	char comm[16];
 };
 
 struct list_head {

@@ -82,6 +82,7 @@ fn opened(cipher: AeadCipher, wire: &[u8], piece: usize) -> (Vec<u8>, Result<(),
                         break;
                     }
                 }
+                Ok(Opened::Delivered { .. }) => panic!("there are no copies"),
                 Err(error) => return (plain, Err(error)),
             }
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sysconfig
 
 
 class Error(Exception):
@@ -12,16 +13,24 @@ class Error(Exception):
 
 
 def command(*words: str) -> list[str]:
-    """Return the command with its arguments: the program in the environment variable PLAIT, or `plait` on
-    PATH."""
-    name = os.environ.get("PLAIT", "plait")
-    found = shutil.which(name)
+    """Return the command with its arguments: the program in the environment variable PLAIT, the one that was installed
+    with this package, or `plait` on PATH."""
+    name = os.environ.get("PLAIT")
+    found = shutil.which(name) if name else _installed() or shutil.which("plait")
     if found is None:
         raise FileNotFoundError(
-            "expected the command plait on PATH, or its path in the environment variable PLAIT; "
-            f"got {name!r}, which is not a program"
+            "expected the command plait next to the Python interpreter or on PATH, or its path in the environment variable "
+            f"PLAIT; got {name!r}, which is not a program"
+            if name
+            else "expected the command plait next to the Python interpreter or on PATH, got none: install plait's wheel or "
+            "package, or set the environment variable PLAIT to its path"
         )
     return [found, *words]
+
+
+def _installed() -> str | None:
+    """Return the command of the wheel. A notebook's kernel often has no PATH that leads there."""
+    return shutil.which("plait", path=sysconfig.get_path("scripts"))
 
 
 def run(*words: str) -> str:

@@ -1,23 +1,25 @@
 """Coupled congestion control for the subflows of MPTCP connections, like `plait cc`.
 
 >>> from plait import cc
->>> cc.use("lia")
->>> for connection in cc.connections():
-...     print(connection.token, [subflow.cwnd for subflow in connection.subflows])
->>> cc.unload("lia")
+>>> with cc.enabled("lia"):
+...     for connection in cc.connections():
+...         print(connection.token, [subflow.cwnd for subflow in connection.subflows])
 
 Connections and unnamed namespaces are those of the calling process. Everything here needs root.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from plait import _command, _document
 from plait._command import Error
+from plait._enabled import ControlGroup, KernelAlgorithm, Namespace, target_options
 
 __all__ = [
     "Algorithm",
@@ -30,6 +32,7 @@ __all__ = [
     "algorithms",
     "connections",
     "disable",
+    "enabled",
     "load",
     "unload",
     "use",
@@ -39,32 +42,8 @@ Name = Literal["ewtcp", "coupled", "lia", "olia", "balia"]
 
 
 @dataclass(frozen=True)
-class ControlGroup:
-    """A control group for which an algorithm is enabled."""
-
-    path: str | None
-    """From the root of the hierarchy; None if the group no longer exists."""
-
-
-@dataclass(frozen=True)
-class Namespace:
-    """A network namespace for which an algorithm is enabled."""
-
-    name: str | None
-    """As `ip netns` names it, if it has a name there."""
-    inode: int
-
-
-@dataclass(frozen=True)
-class Algorithm:
+class Algorithm(KernelAlgorithm):
     """An algorithm."""
-
-    name: str
-    kernel_name: str
-    """Its name in the kernel once it is loaded; programs select it by this name (`TCP_CONGESTION`)."""
-    description: str
-    loaded: bool
-    used_by: list[ControlGroup | Namespace]
 
 
 @dataclass(frozen=True)
@@ -97,32 +76,64 @@ class Connection:
 
 def algorithms() -> list[Algorithm]:
     """All algorithms, loaded or not."""
-    return [
-        Algorithm(**{**each, "used_by": [_user(**user) for user in each["used_by"]]})
-        for each in _ask("list")["algorithms"]
-    ]
+    return [Algorithm.read(each) for each in _ask("list")["algorithms"]]
+
+
+@contextlib.contextmanager
+def enabled(
+    name: Name, *, cgroup: str | os.PathLike[str] | None = None, netns: str | None = None
+) -> Iterator[None]:
+    """Enable an algorithm, like `use`, for the connections opened in a `with` block.
+
+    Then what was enabled there before is enabled again, and an algorithm that the block loaded is unloaded unless it is
+    enabled elsewhere by then. Connections keep it until they are closed. Raises `Error` if the command fails.
+    """
+    before = {each.name: each for each in algorithms()}
+    previous = None
+    use(name, cgroup=cgroup, netns=netns)
+    try:
+        previous = _enabled_before(name, before)
+        yield
+    finally:
+        if previous is None:
+            disable(cgroup=cgroup, netns=netns)
+        else:
+            _ask("use", previous, *target_options(cgroup, netns))
+        if not before[name].loaded and not any(each.used_by for each in algorithms() if each.name == name):
+            unload(name)
+
+
+def _enabled_before(name: Name, before: Mapping[str, Algorithm]) -> str | None:
+    """Return what was enabled before `use(name)`: another algorithm, the same one, or none."""
+    (now,) = (each for each in algorithms() if each.name == name)
+    added = [one for one in now.used_by if one not in before[name].used_by]
+    if not added:
+        return name
+    return next((other for other, each in before.items() if added[0] in each.used_by), None)
 
 
 def load(name: Name) -> bool:
     """Register an algorithm with the kernel, until it is unloaded. False if it already was."""
-    return _ask("load", name)["new"]
+    new: bool = _ask("load", name)["new"]
+    return new
 
 
 def use(name: Name, *, cgroup: str | os.PathLike[str] | None = None, netns: str | None = None) -> None:
     """Enable an algorithm for new connections of a control group or a network namespace; loads it if needed."""
-    _ask("use", name, *_place(cgroup, netns))
+    _ask("use", name, *target_options(cgroup, netns))
 
 
 def disable(*, cgroup: str | os.PathLike[str] | None = None, netns: str | None = None) -> None:
     """Undo `use`; existing connections keep their algorithm."""
-    _ask("disable", *_place(cgroup, netns))
+    _ask("disable", *target_options(cgroup, netns))
 
 
 def unload(name: Name) -> int:
     """Disable an algorithm everywhere and unregister it; the number of sockets that keep using it until they
     are closed."""
     (unloaded,) = _ask("unload", name)["unloaded"]
-    return unloaded["sockets"]
+    sockets: int = unloaded["sockets"]
+    return sockets
 
 
 def connections() -> list[Connection]:
@@ -131,17 +142,6 @@ def connections() -> list[Connection]:
     return found
 
 
-def _ask(*words: str) -> dict:
-    return json.loads(_command.run("cc", *words, "--json"))
-
-
-def _place(cgroup: str | os.PathLike[str] | None, netns: str | None) -> list[str]:
-    if cgroup is not None and netns is not None:
-        raise ValueError("expected a control group or a network namespace, got both")
-    if cgroup is not None:
-        return ["--cgroup", os.fspath(cgroup)]
-    return ["--netns", netns] if netns is not None else []
-
-
-def _user(kind: str, **of: object) -> ControlGroup | Namespace:
-    return ControlGroup(**of) if kind == "cgroup" else Namespace(**of)
+def _ask(*words: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(_command.run("cc", *words, "--json"))
+    return answer

@@ -70,6 +70,7 @@ class Connection(socket.socket):
     """In mode `"sealed"`: how the peer was authenticated, `"pinned"` or `"first-use"`; None if it was not."""
     peer: Address
     """The address of the peer. (`getpeername` returns that of the loopback connection.)"""
+    _exporter: _plait.KeyExporter | None
 
     @classmethod
     def _from_native(cls, native: _plait.NativeConnection) -> Connection:
@@ -115,7 +116,7 @@ class Listener:
 class _Log:
     """Forwards log records of the gateway to the logger `plait`, in a thread."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._logger = logging.getLogger("plait")
         self._records = _plait.Logs(self._logger.getEffectiveLevel())
         self._thread = threading.Thread(target=self._forward, name="plait log", daemon=True)
@@ -132,7 +133,7 @@ class _Log:
 
 
 _lock = threading.Lock()
-_running: tuple[tuple, _plait.Gateway, _Log] | None = None
+_running: tuple[tuple[object, ...], _plait.Gateway, _Log] | None = None
 
 
 def _gateway(

@@ -1,4 +1,4 @@
-"""The types of what `plait.analyze` returns; docs/reference/schema/analysis.schema.json describes each field.
+"""The types of the document of an analysis, `plait.Analysis.to_dict`; docs/reference/schema/analysis.schema.json describes each field.
 
 Times are seconds since 1970, durations are in the unit of their names, subflows count from 1. Later versions may add
 fields.
@@ -223,10 +223,9 @@ class ExternalMetric(TypedDict):
     points: list[list[float]]
 
 
-class Analysis(TypedDict):
-    """The contents of captures. Connections come in the order in which they ended."""
+class Totals(TypedDict):
+    """What was read besides connections."""
 
-    connections: list[Connection]
     packets: int
     skipped: Skipped
     unmapped_bytes: int
@@ -235,3 +234,10 @@ class Analysis(TypedDict):
     partial_connections: int
     damaged: list[DamagedCapture]
     external_metrics: list[ExternalMetric]
+
+
+class Analysis(Totals):
+    """The contents of captures. Connections come in the order in which they ended."""
+
+    schema_version: int
+    connections: list[Connection]

@@ -2,7 +2,7 @@
 
 >>> import plait.lab
 >>> with plait.lab.up("topology.toml") as lab:
-...     lab.run("client", "ping", "-c", "3", lab.address("server", "lte1"), check=True)
+...     lab.host("client").run("ping", "-c", "3", lab.address("server", "lte1"), check=True)
 ...     print(lab.statistics()["lte1"].a_to_b.dropped)
 >>> results = plait.lab.run("experiments/lte-fullmesh.toml", repetitions=3)
 >>> results.table()
@@ -54,6 +54,7 @@ __all__ = [
     "Link",
     "Progress",
     "Results",
+    "RunningHost",
     "Service",
     "Statistics",
     "run",
@@ -194,6 +195,10 @@ class Lab:
         self._programs.append(program)
         return program
 
+    def host(self, name: str) -> RunningHost:
+        """Return a host, to run programs on. Raises `LookupError` if there is none of this name."""
+        return RunningHost(self, _lookup("hosts", self.hosts, name))
+
     def inject(
         self,
         link: str,
@@ -261,6 +266,31 @@ class Lab:
     def _check_up(self) -> None:
         if self._supervisor.poll() is not None:
             raise Error(f"the lab {self.id} has ended: {_text_of(self._stderr).strip()}".rstrip(": "))
+
+
+@dataclass(frozen=True)
+class RunningHost:
+    """A host of a running lab."""
+
+    lab: Lab
+    host: Host
+
+    @property
+    def name(self) -> str:
+        """Its name in the topology."""
+        return self.host.name
+
+    def run(self, *words: str | os.PathLike[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+        """Run a program on the host and wait for it, like `Lab.run`."""
+        return self.lab.run(self.name, *words, **options)
+
+    def start(self, *words: str | os.PathLike[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a program on the host, like `Lab.start`."""
+        return self.lab.start(self.name, *words, **options)
+
+    def address(self, link: str, family: Literal[4, 6] | None = None) -> str:
+        """Return its address on a link, like `Lab.address`."""
+        return self.lab.address(self.name, link, family)
 
 
 @dataclass(frozen=True)

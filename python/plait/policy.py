@@ -3,9 +3,8 @@
 >>> from plait import policy
 >>> from plait.policy import Chain, Policy, dst, packet
 >>> slow = Chain("slow", "egress", packet("mptcp") & ~dst("10.0.0.0/8"), [{"rate_limit": {"rate": "4mbit"}}])
->>> policy.load(Policy("calm", [slow]))
->>> policy.statistics()["calm"]["slow"].packets
->>> policy.unload("calm")
+>>> with policy.loaded(Policy("calm", [slow])):
+...     policy.statistics()["calm"]["slow"].packets
 
 A controller decides repeatedly, from a view of the connections:
 
@@ -21,9 +20,11 @@ Everything applies to the network namespace of the calling thread. Everything ex
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,6 +117,7 @@ __all__ = [
     "mark",
     "packet",
     "path",
+    "policies",
     "run",
     "size",
     "src",
@@ -148,6 +150,21 @@ def unload(name: str) -> None:
     _plait.unload_policy(name)
 
 
+@contextlib.contextmanager
+def loaded(source: Source) -> Iterator[None]:
+    """Load a policy for a `with` block, and unload it at its end.
+
+    A program that is killed by SIGKILL leaves it loaded (`plait policy unload`). Raises `InvalidPolicy` or `Error`, as
+    `load`; also if a policy of the same name is loaded.
+    """
+    text, file = _text(source)
+    _plait.load_policy(text, file, False)
+    try:
+        yield
+    finally:
+        _plait.unload_policy(tomllib.loads(text)["name"])
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A loaded policy."""
@@ -161,10 +178,10 @@ class Loaded:
     """Interfaces and control groups that it refers to and that do not exist: it has no effect there."""
 
 
-def loaded() -> list[Loaded]:
+def policies() -> list[Loaded]:
     """Return the loaded policies."""
-    policies: list[Loaded] = _document.read(list[Loaded], json.loads(_plait.loaded_policies()))
-    return policies
+    found: list[Loaded] = _document.read(list[Loaded], json.loads(_plait.loaded_policies()))
+    return found
 
 
 @dataclass(frozen=True)

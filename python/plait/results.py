@@ -197,6 +197,8 @@ class Results:
     """The number of discarded repetitions."""
     lateness_p99_ms: float | None = None
     """The maximum on any link in a valid repetition."""
+    schema_version: int = 0
+    """The version of the document, as docs/reference/json.md defines it; 0: from before documents had one."""
     directory: pathlib.Path = pathlib.Path()
     """The directory of results.json, the plots and the analyses."""
 

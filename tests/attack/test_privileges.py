@@ -19,7 +19,12 @@ NOBODY = pwd.getpwnam("nobody")
 WORKER = next((user for user in pwd.getpwall() if user.pw_name == "plait"), NOBODY)
 # include/uapi/linux/capability.h
 CAP_DAC_OVERRIDE, CAP_KILL, CAP_NET_ADMIN = 1 << 1, 1 << 5, 1 << 12
-CAPABILITIES = {"serve": 0, "proxy": CAP_NET_ADMIN, "run": CAP_NET_ADMIN | CAP_KILL}
+CAPABILITIES = {
+    "serve": 0,
+    "proxy": CAP_NET_ADMIN,
+    "router": CAP_NET_ADMIN,
+    "run": CAP_NET_ADMIN | CAP_KILL,
+}
 MONITORS = dict.fromkeys(CAPABILITIES, CAP_DAC_OVERRIDE) | {"serve": CAP_DAC_OVERRIDE | CAP_NET_ADMIN}
 
 
@@ -84,13 +89,16 @@ def http_status(pair, host: str) -> bytes:
         return receive_exactly(client, 12).removeprefix(b"HTTP/1.1 ")
 
 
-@pytest.fixture(params=["serve", "proxy", "run"])
+@pytest.fixture(params=["serve", "proxy", "router", "run"])
 def gateway(pair, request):
     """The name and the process of a gateway that was set up and has confined itself."""
     if request.param == "serve":
         program = pair.serve("--require", to="127.0.0.1:9000")
     elif request.param == "proxy":
         program = pair.proxy(*REQUIRE)
+    elif request.param == "router":
+        pair.client.ip("link add lan0 type bridge")
+        program = pair.client.start(PLAIT, "router", *REQUIRE, "--interface", "lan0")
     else:
         program = pair.client.start(PLAIT, "run", *REQUIRE, "--", "sleep", "600")
     wait_for("confinement", lambda: all(status["Seccomp"] == "2" for status in statuses(program.pid)))

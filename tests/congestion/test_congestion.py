@@ -82,11 +82,16 @@ class Connected:
 def test_algorithms_are_loaded_listed_and_unloaded(net):
     assert [each["name"] for each in cc("list")["algorithms"]] == list(ALGORITHMS)
     for name in ALGORITHMS:
-        assert cc("load", name) == {"loaded": name, "kernel_name": f"plait_{name}", "new": True}
+        assert cc("load", name) == {
+            "schema_version": 1,
+            "loaded": name,
+            "kernel_name": f"plait_{name}",
+            "new": True,
+        }
     assert available() == set(ALGORITHMS)
     assert cc("load", "lia")["new"] is False
     assert all(each["loaded"] for each in cc("list")["algorithms"])
-    assert cc("unload", "lia") == {"unloaded": [{"name": "lia", "sockets": 0}]}
+    assert cc("unload", "lia") == {"schema_version": 1, "unloaded": [{"name": "lia", "sockets": 0}]}
     assert available() == set(ALGORITHMS) - {"lia"}
     assert len(cc("unload", "--all")["unloaded"]) == 4
 
@@ -243,6 +248,40 @@ else:
     connected.close()
 
 
+def test_python_block_enables_an_algorithm_and_restores_what_was_enabled(net, tmp_path):
+    """For a namespace and a control group; blocks may be nested and end by an exception."""
+    install(tmp_path)
+    with group("block") as directory:
+        (tmp_path / "program.py").write_text(f"""
+import pathlib
+from plait import cc
+setting = lambda: pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+loaded = lambda: [each.name for each in cc.algorithms() if each.loaded]
+users = lambda: {{each.name: len(each.used_by) for each in cc.algorithms() if each.used_by}}
+before = setting()
+cc.load("balia")
+try:
+    with cc.enabled("lia"):
+        assert setting() == "plait_lia", setting()
+        with cc.enabled("olia"), cc.enabled("balia", cgroup={str(directory)!r}):
+            assert setting() == "plait_olia", setting()
+            assert users() == {{"olia": 1, "balia": 1}}, users()
+            with cc.enabled("lia", cgroup={str(directory)!r}):
+                assert users() == {{"olia": 1, "lia": 1}}, users()
+            assert users() == {{"olia": 1, "balia": 1}}, users()
+        assert setting() == "plait_lia" and users() == {{"lia": 1}}, users()
+        raise KeyError
+except KeyError:
+    pass
+assert setting() == before and loaded() == ["balia"] and not users(), (setting(), loaded())
+cc.unload("balia")
+""")
+        environment = {**os.environ, "PLAIT": PLAIT}
+        command = net.client.command(PYTHON, tmp_path / "program.py")
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
 def test_documentation_example_works(net, tmp_path):
     install(tmp_path)
     (example,) = examples("from plait import cc\n")
@@ -250,5 +289,5 @@ def test_documentation_example_works(net, tmp_path):
     environment = {**os.environ, "PLAIT": PLAIT}
     command = net.client.command(PYTHON, tmp_path / "example.py")
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
-    assert (done.stdout, done.stderr) == ("0 sockets keep using it until they are closed\n", "")
+    assert (done.stdout, done.stderr) == ("", "")
     assert setting(net.client) != "plait_lia"

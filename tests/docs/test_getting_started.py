@@ -7,7 +7,8 @@ The pages' code blocks run in order, in network namespaces that stand for the ho
     ... service          keeps running; with --listen, until it listens
     toml client NAME     the content of a file there; toml NAME: on this machine
     sh build             not run here: installs packages and compiles. `make test` itself is such a command. Their targets exist
-    ini NAME             a unit file, whose ExecStart is a command that the page runs
+    sh package           not run here: installs or needs the packages, which packaging/test does
+    ini NAME             the options of a service, which are those of a command that the page runs
 
 A comment `<!-- prints: TEXT -->` behind a block says what its output contains, within ten seconds.
 """
@@ -26,7 +27,10 @@ from hosts import PLAIT, REPOSITORY, Host, reason_to_skip, tool, wait_for
 
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")
 
-PAGES = ["README.md", *(f"docs/getting-started/{name}.md" for name in ("two-uplinks", "server", "research"))]
+PAGES = [
+    "README.md",
+    *(f"docs/getting-started/{name}.md" for name in ("installation", "two-uplinks", "server", "research")),
+]
 # `plait lab exec` without --lab expects that no other lab is up.
 ALONE = "docs/getting-started/research.md"
 BLOCK = re.compile(r"^```(\w+) ?(.*?)\n(.*?)^```\n(?:<!-- prints: (.*?) -->)?", re.MULTILINE | re.DOTALL)
@@ -200,7 +204,7 @@ def test_commands_work_as_printed(request, hosts, page):
         if not any("install " in block.text and block.where == name for block in content):
             (hosts.directory / f"{name}-bin" / "plait").symlink_to(PLAIT)
     for block in content:
-        if block.language == "sh" and "build" not in block.words:
+        if block.language == "sh" and not {"build", "package"} & set(block.words):
             hosts.run(block)
         elif block.language in ("toml", "python"):
             (hosts.home(block.where) / block.words[-1]).write_text(block.text)
@@ -216,8 +220,12 @@ def test_make_targets_exist(page):
                 assert make == "make" and target in targets, line
 
 
-def test_unit_file_starts_what_the_page_runs():
+def test_service_starts_what_the_page_runs():
     content = blocks("docs/getting-started/server.md")
-    unit = next(block for block in content if block.language == "ini")
-    command = re.search(r"^ExecStart=/usr/local/bin/(.*)$", unit.text, re.MULTILINE)[1]
+    options = (
+        next(block for block in content if block.language == "ini").text.strip().removeprefix("OPTIONS=")
+    )
+    unit = (REPOSITORY / "packaging" / "systemd" / "plait@.service").read_text()
+    command = re.search(r"^ExecStart=/usr/bin/(.*)$", unit, re.MULTILINE)[1]
+    command = command.replace("%i --config /etc/plait/%i.toml $OPTIONS", f"serve {options}")
     assert any("service" in block.words and block.text.strip() == command for block in content)

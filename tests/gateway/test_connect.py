@@ -132,7 +132,8 @@ def test_programs_fall_back_to_their_next_address(pair, names, text, program, si
 
 def test_connection_that_a_program_gives_up_is_closed(pair):
     """While the gateway connects: its connection is reset, and the next one with the same port is another."""
-    accepted = echo_server(pair.server)
+    accepted = []
+    echo_server(pair.server, accepted=accepted)
     pair.serve("--mode", "off", to="127.0.0.1:9000")
     program = """
 import socket, sys, time

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import subprocess
 import textwrap
 import threading
@@ -69,7 +70,8 @@ def carried_connection(pair) -> dict:
     client = connect_by_socks(pair)
     assert_echo(client)
     found = report_of(pair, "proxy")["connections"][-1]
-    assert f"sealed:{found['level']} identity {found['identity']} over" in tool(PLAIT, "status")
+    shown = rf"sealed {found['level']} via eth(, wlan)?, identity {found['identity']}\n"
+    assert re.search(shown, tool(PLAIT, "status"))
     client.close()
     return found
 
@@ -93,7 +95,7 @@ def test_identity_creates_a_key_pair_once_and_shows_it(tmp_path):
     private = file.read_text().strip().removeprefix("plait-private-key:")
     assert key == peer_crypto.key_text(peer_crypto.public_of(base64.urlsafe_b64decode(private + "=")))
     document = json.loads(tool(*command, "--json"))
-    assert document == {"key": key, "file": str(file), "created": False}
+    assert document == {"schema_version": 1, "key": key, "file": str(file), "created": False}
     file.chmod(0o644)
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "other users can read" in done.stderr and private not in done.stderr

@@ -1,8 +1,9 @@
-"""Middleboxes that strip TCP options: the two ends never disagree about protection. Others that translate addresses."""
+"""Middleboxes that strip TCP options or a flag: the two ends never disagree about protection. Others that translate addresses."""
 
 import pytest
+from gateways import skip_without_programs_at_interfaces
 from hosts import wait_for
-from streams import NAMED, assert_echo, connect_by_socks, start_gateways
+from streams import NAMED, XOR64, assert_echo, connect_by_socks, start_gateways
 
 PLAIT_OPTION, MPTCP_OPTION = 254, 30
 
@@ -76,6 +77,26 @@ def test_require_refuses_any_stripped_option(pair, option, who, flags):
     with pytest.raises(AssertionError, match="SOCKS reply 0x0[12]"):
         connect_by_socks(pair)
     assert sum(count["protected"] for count in counts(pair).values()) == 0
+
+
+@pytest.mark.parametrize(
+    ("who", "option", "flags", "expected"),
+    [
+        ("client", PLAIT_OPTION, "syn", {"serve": PLAIN, "proxy": PLAIN}),
+        ("client", MPTCP_OPTION, "syn", {"serve": PLAIN, "proxy": PLAIN}),
+        ("server", PLAIT_OPTION, "syn|ack", {"serve": REFUSED}),
+        ("server", MPTCP_OPTION, "syn|ack", {"serve": REFUSED}),
+        ("client", PLAIT_OPTION, "ack", {"serve": REFUSED}),
+    ],
+    ids=["offer", "MP_CAPABLE", "choice", "fallback", "confirmation"],
+)
+def test_stripped_flag_is_plain_at_both_ends_or_a_reset(pair, who, option, flags, expected):
+    """The option is stripped before it becomes the flag, which is then not set."""
+    skip_without_programs_at_interfaces()
+    start_gateways(pair, *XOR64, "--negotiate", "flag", "--require=false")
+    strip(getattr(pair, who), option, flags)
+    assert attempt(pair) == (expected["serve"] == PLAIN)
+    assert expected.items() <= counts(pair).items()
 
 
 def test_sealed_connections_cross_address_translation_on_every_path(two_ways):

@@ -136,7 +136,7 @@ def test_level_is_the_number_of_witnessed_paths(two_ways):
     assert_echo(client)
     for command in ("proxy", "serve"):
         assert [connection["level"] for connection in connections(two_ways, command)] == ["2/2"]
-    assert "sealed:2/2" in two_ways.client.run(PLAIT, "status", text=True).stdout
+    wait_for("further subflow", lambda: "sealed 2/2 via eth, wlan\n" in two_ways.client.tool(PLAIT, "status"))
     server = report_of(two_ways, "serve")
     assert server["handshakes"] == {
         "waiting": 0, "complete": 1, "dropped": 0, "displaced": 0, "refused": 0,
@@ -178,7 +178,7 @@ def test_single_path_is_not_shown_as_a_full_level(pair):
         assert_echo(client)
         assert [connection["level"] for connection in connections(pair)] == ["1/1"]
         shown = pair.client.run(PLAIT, "status", text=True).stdout
-    assert "sealed (single path) over mptcp" in shown and "sealed:1/1" not in shown
+    assert "sealed (single path) via eth\n" in shown and "1/1" not in shown
     for command in ("proxy", "serve"):
         assert "are sealed (single path)" in pair.logged(command)
 

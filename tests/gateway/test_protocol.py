@@ -86,6 +86,7 @@ def sealed_vectors() -> dict:
         "updates": [
             updates_vector(mode, hybrid) for hybrid in (False, True) for mode in SEALED_CIPHERS.values()
         ],
+        "side_connections": [side_vector(mode) for mode in SEALED_CIPHERS.values()],
     }
 
 
@@ -221,6 +222,34 @@ def updates_vector(mode: int, hybrid: bool) -> dict:
             "data": [record.hex() for record in data],
         })  # fmt: skip
     return vector
+
+
+def side_vector(mode: int) -> dict:
+    """The messages of a side connection, and a copy of the second record that the initiator sends on the main one."""
+    initiator, responder = ends_after_handshake(mode, hybrid=False)
+    path, own, theirs = 1, counted(0x21, 32), counted(0xC1, 32)
+    side = peer.encode_witness(initiator.session, path, own, peer.SIDE)
+    keys = peer.Shares.of(responder.updates.side_salt, {path: (own, theirs)})
+    confirmation = keys.confirmation(peer.RESPONDER, path, responder.updates.hash)
+    share = peer.message(peer.SHARE, bytes([path]) + theirs + confirmation)
+    confirm = peer.side_confirm(initiator.updates, path, own, share)
+    initiator.sealer.seal(b"not every, not any")
+    record = initiator.sealer.seal(b"first copy wins")
+    return {
+        "mode": f"{mode:02x}",
+        "session": initiator.session.hex(),
+        "handshake_hash": initiator.noise.hash.hex(),
+        "initiator_to_responder": responder.opener.state.key.hex(),
+        "responder_to_initiator": responder.sealer.state.key.hex(),
+        "salt": responder.updates.side_salt.hex(),
+        "path": path,
+        "initiator_share": own.hex(),
+        "responder_share": theirs.hex(),
+        "side": side.hex(),
+        "share": share.hex(),
+        "confirm": confirm.hex(),
+        "copy": ((0).to_bytes(4, "big") + (1).to_bytes(8, "big") + record).hex(),
+    }
 
 
 VECTORS = {"stream": stream_vectors, "sealed": sealed_vectors}

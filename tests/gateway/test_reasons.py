@@ -142,7 +142,10 @@ def test_reset_has_the_reason_in_the_documented_option(pair):
     pair.serve("--mode", "xor64", to="127.0.0.1:9")
     with pair.capture("eth") as eth:
         pair.run("curl", "-sS", f"http://{pair.ETH}:8443/", options=("--mode", "xor64", "--trusted", "eth"))
-    resets = eth.fields("tcp.options", where="tcp.flags.reset == 1 and tcp.srcport == 8443")
+    # A segment that crosses the reset finds no socket: the kernel answers it by a reset without ACK flag and options.
+    resets = eth.fields(
+        "tcp.options", where="tcp.flags.reset == 1 and tcp.flags.ack == 1 and tcp.srcport == 8443"
+    )
     assert resets and all("fe08504c41490101" in options.replace(":", "") for [options] in resets), resets
     others = eth.fields("tcp.options", where="tcp.flags.reset == 0 and tcp.flags.syn == 0")
     assert others and not any("fe08504c4149" in options.replace(":", "") for [options] in others)
@@ -259,7 +262,7 @@ def test_client_is_told_of_a_limit_of_the_server(pair, mode):
         with pytest.raises((AssertionError, ConnectionResetError)):
             # In mode `xor64` the proxy has nothing to wait for before it grants the request.
             assert_echo(connect_by_socks(pair))
-        wait_for("reason", lambda: "--max-connections-per-peer there" in pair.logged("proxy"))
+        wait_for("reason", lambda: "raise --max-connections-per-peer" in pair.logged("proxy"))
         one_warning(pair.logged("proxy"), "it has too many connections or half-open handshakes", CLAIMED)
         one_warning(pair.logged("serve"), "refused: ", "--max-connections-per-peer")
 
@@ -367,7 +370,7 @@ def test_interface_that_does_not_exist_is_told_at_the_start(pair, mode):
     done = pair.run("true", options=("--mode", mode, "--trusted", "eth9", "--untrusted", "wlan"), text=True)
     assert done.returncode == 0
     one_warning(done.stderr, "there is no interface eth9: until there is, no connection leaves through it")
-    assert "wlan" not in done.stderr
+    assert "(interfaces: eth, wlan)" in done.stderr and "interface wlan" not in done.stderr
 
 
 def test_service_that_cannot_be_found_is_told_at_the_start_and_to_clients(pair):

@@ -111,7 +111,7 @@ def start(work: pathlib.Path, host: Host, *command) -> subprocess.Popen:
 def names(work: pathlib.Path, host: Host) -> list[str]:
     """The names of the policies that are loaded on a host and have not expired."""
     program = (
-        "print(json.dumps([one.name for one in loaded() if one.remaining is None or one.remaining > 0]))"
+        "print(json.dumps([one.name for one in policies() if one.remaining is None or one.remaining > 0]))"
     )
     return json.loads(run(work, program, host).stdout)
 

@@ -1,13 +1,22 @@
 """Running gateways, seen from outside: their cgroups, their counts, and other programs in their place."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 
-from hosts import wait_for
+import pytest
+from hosts import PLAIT, wait_for
 
 PEER = pathlib.Path(__file__).with_name("peer_sockets.py")
+
+
+def skip_without_programs_at_interfaces():
+    """Skips a test of `--negotiate flag`."""
+    features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
+    if not all(each["present"] for each in features if each["name"] == "BPF programs at TC (TCX)"):
+        pytest.skip("this kernel has no TCX")
 
 
 def cgroup_of(gateway) -> str:

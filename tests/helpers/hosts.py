@@ -229,24 +229,8 @@ class Pair:
 
     def nginx(self, documents: pathlib.Path, port: int = 8080) -> str:
         """Starts an unmodified nginx on the server's loopback, and returns its address."""
-        directory = self.directory / "nginx"
-        directory.mkdir()
-        configuration = directory / "nginx.conf"
-        configuration.write_text(
-            f"""
-            daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error.log;
-            events {{ worker_connections 8192; }}
-            http {{
-                access_log off; sendfile on;
-                client_body_temp_path {directory}/body; proxy_temp_path {directory}/proxy;
-                fastcgi_temp_path {directory}/fastcgi; uwsgi_temp_path {directory}/uwsgi; scgi_temp_path {directory}/scgi;
-                server {{ listen 127.0.0.1:{port} backlog=4096; listen [::1]:{port}; root {documents}; }}
-            }}
-            """
-        )
-        # Its workers must be able to read root's files.
-        self.server.start("nginx", "-c", configuration, "-g", "user root;", log="nginx.log")
-        wait_for("nginx", lambda: self.server.listens(port))
+        listen = f"listen 127.0.0.1:{port} backlog=4096; listen [::1]:{port};"
+        start_nginx(self.server, documents, port, listen)
         return f"127.0.0.1:{port}"
 
     def logged(self, command: str) -> str:
@@ -258,6 +242,28 @@ class Pair:
         ours = {program.pid for host in (self.client, self.server) for program in host.programs}
         gateways = json.loads(tool(PLAIT, "status", "--json"))["gateways"]
         return [gateway for gateway in gateways if gateway["pid"] in ours]
+
+
+def start_nginx(host: Host, documents: pathlib.Path, port: int, listen: str):
+    """Starts an unmodified nginx, which listens on a port as the directives `listen` say; returns once it does."""
+    directory = host.directory / "nginx"
+    directory.mkdir()
+    configuration = directory / "nginx.conf"
+    configuration.write_text(
+        f"""
+        daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error.log;
+        events {{ worker_connections 8192; }}
+        http {{
+            access_log off; sendfile on;
+            client_body_temp_path {directory}/body; proxy_temp_path {directory}/proxy;
+            fastcgi_temp_path {directory}/fastcgi; uwsgi_temp_path {directory}/uwsgi; scgi_temp_path {directory}/scgi;
+            server {{ {listen} root {documents}; }}
+        }}
+        """
+    )
+    # Its workers must be able to read root's files.
+    host.start("nginx", "-c", configuration, "-g", "user root;", log="nginx.log")
+    wait_for("nginx", lambda: host.listens(port))
 
 
 def start_listening(host: Host, arguments: tuple, listen: str, plait=PLAIT) -> subprocess.Popen:
@@ -299,9 +305,10 @@ class Capture:
         lines = self.fields("tcp.payload", where="tcp.len > 0")
         return b"".join(bytes.fromhex(line[0].replace(":", "")) for line in lines)
 
-    def fields(self, *names: str, where: str = "tcp") -> list[list[str]]:
+    def fields(self, *names: str, where: str = "tcp", preferences: tuple[str, ...] = ()) -> list[list[str]]:
         """Fields of every matching packet, by tshark."""
         options = [option for name in names for option in ("-e", name)]
+        options += [option for preference in preferences for option in ("-o", preference)]
         arguments = ["-o", "tcp.desegment_tcp_streams:FALSE", "-Y", where, "-T", "fields", *options]
         lines = tool("tshark", "-n", "-r", str(self.file), *arguments).splitlines()
         return [line.split("\t") for line in lines]

@@ -12,7 +12,7 @@ import tomllib
 
 import pytest
 from hosts import PLAIT, reason_to_skip, tool
-from package import PYTHON, install
+from package import PYTHON, installed  # noqa: F401
 
 
 def two_hosts(lines: str = "", link: str = "wire") -> str:
@@ -91,31 +91,23 @@ def up(tmp_path):
         lab_command("down", "--lab", lab_id)
 
 
-@pytest.fixture(scope="session")
-def directory(tmp_path_factory) -> pathlib.Path:
-    """Where the package is installed."""
-    directory = tmp_path_factory.mktemp("package")
-    install(directory)
-    return directory
-
-
 @pytest.fixture
-def lab(directory, monkeypatch):
+def lab(installed, monkeypatch):
     """The module plait.lab, in this process."""
-    monkeypatch.syspath_prepend(directory)
+    monkeypatch.syspath_prepend(installed)
     monkeypatch.setenv("PLAIT", PLAIT)
     return importlib.import_module("plait.lab")
 
 
 @pytest.fixture
-def program(directory, tmp_path):
+def program(installed, tmp_path):
     """Starts an interpreter with a program; it is killed with the test."""
     started = []
 
     def start(text: str) -> subprocess.Popen:
         file = tmp_path / "program.py"
         file.write_text(text)
-        environment = os.environ | {"PYTHONPATH": str(directory), "PLAIT": PLAIT}
+        environment = os.environ | {"PYTHONPATH": str(installed), "PLAIT": PLAIT}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         running = subprocess.Popen([PYTHON, file], cwd=tmp_path, env=environment, text=True, **pipes)
         started.append(running)

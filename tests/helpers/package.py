@@ -1,5 +1,6 @@
 """The Python package: installs its files and its compiled module into a directory, and reads its guide."""
 
+import importlib
 import os
 import pathlib
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from captures import connections
 from hosts import PLAIT, REPOSITORY
 
 # The output of `cargo build -p plait-python`, by default next to the command.
@@ -40,3 +42,29 @@ def install(directory: pathlib.Path):
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(REPOSITORY / "python" / "plait", package, ignore=ignored)
     shutil.copy(MODULE, package / "_plait.abi3.so")
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory) -> pathlib.Path:
+    """Where the package is installed."""
+    directory = tmp_path_factory.mktemp("installed")
+    install(directory)
+    return directory
+
+
+@pytest.fixture
+def plait(installed, monkeypatch):
+    """The package, in this process."""
+    monkeypatch.syspath_prepend(installed)
+    return importlib.import_module("plait")
+
+
+@pytest.fixture
+def work(tmp_path) -> pathlib.Path:
+    """A directory with the package and captures of one, two and three connections."""
+    install(tmp_path)
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    for count, name in enumerate(("first", "second", "third"), start=1):
+        (captures / f"{name}.pcap").write_bytes(connections(count))
+    return tmp_path

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hmac
+import ipaddress
 import os
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -33,7 +34,7 @@ STREAM_CHACHA20, STREAM_AES256 = 0x04, 0x08
 STREAM_CIPHERS = {"chacha20": STREAM_CHACHA20, "aes-256-ctr": STREAM_AES256}
 SEALED_CIPHERS = {"chacha20-poly1305": SEALED_CHACHAPOLY, "aes-256-gcm": SEALED_AESGCM}
 
-HELLO, REPLY, WITNESS, SHARE, CONFIRM, IDENTITY = 1, 2, 3, 4, 5, 6
+HELLO, REPLY, WITNESS, SHARE, CONFIRM, IDENTITY, SIDE = 1, 2, 3, 4, 5, 6, 7
 VERSION = 3
 # The flags of HELLO.
 IDENTIFIED, HYBRID = 1, 2
@@ -105,6 +106,21 @@ def body_of(kind: int, encoded: bytes, length: int | None = None) -> bytes:
     return encoded[3:]
 
 
+# The name of the service that an exit is.
+EXIT = "plait exit"
+
+
+def encode_destination(host: str, port: int) -> bytes:
+    """The content of DESTINATION."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        kind, encoded = 3, host.encode()
+    else:
+        kind, encoded = {4: 1, 6: 2}[address.version], address.packed
+    return bytes([kind]) + port.to_bytes(2, "big") + encoded
+
+
 def service_tag(session: bytes, name: str) -> bytes:
     """What HELLO has in place of the service's name."""
     return hmac.digest(session, b"plait service" + name.encode(), "sha256")
@@ -153,8 +169,9 @@ class Hello:
         return cls(body[2:34], configured, paths, service, identified, rest[34:-48], rest[-48:])
 
 
-def encode_witness(session: bytes, path: int, share: bytes) -> bytes:
-    return message(WITNESS, bytes([VERSION]) + session + bytes([path]) + share)
+def encode_witness(session: bytes, path: int, share: bytes, kind: int = WITNESS) -> bytes:
+    """WITNESS, or SIDE, which has the same fields."""
+    return message(kind, bytes([VERSION]) + session + bytes([path]) + share)
 
 
 def decode_witness(encoded: bytes) -> tuple[bytes, int, bytes]:
@@ -317,13 +334,21 @@ class Responder:
 
 def late_confirm(updates: Updates, path: int, share: bytes, answer: bytes) -> bytes:
     """The initiator's CONFIRM of a late witness, from the share in its WITNESS and from SHARE. The next update mixes it in."""
+    updates.late[path] = share, body_of(SHARE, answer, 65)[1:33]
+    return _confirm(updates, updates.late_salt, path, share, answer)
+
+
+def side_confirm(updates: Updates, path: int, share: bytes, answer: bytes) -> bytes:
+    """The initiator's CONFIRM of a side connection, from the share in its SIDE and from SHARE."""
+    return _confirm(updates, updates.side_salt, path, share, answer)
+
+
+def _confirm(updates: Updates, salt: bytes, path: int, share: bytes, answer: bytes) -> bytes:
     body = body_of(SHARE, answer, 65)
     expect(body[0] == path, "a SHARE is of another path")
-    pair = share, body[1:33]
-    keys = Shares.of(updates.late_salt, {path: pair})
+    keys = Shares.of(salt, {path: (share, body[1:33])})
     expected = keys.confirmation(RESPONDER, path, updates.hash)
     expect(hmac.compare_digest(body[33:], expected), "a wrong confirmation")
-    updates.late[path] = pair
     return message(CONFIRM, bytes([path]) + keys.confirmation(INITIATOR, path, updates.hash))
 
 

@@ -26,6 +26,9 @@ from peer_crypto import (
 
 # The types of records.
 DATA, END, UPDATE_REQUEST, UPDATE_RESPONSE, NEW_KEY = 1, 2, 3, 4, 5
+# The first ones to an exit, and from it; content and padding of the former have at least so many bytes.
+DESTINATION, OUTCOME = 7, 8
+DESTINATION_LENGTH = 256
 REKEY_AFTER = 1 << 20
 TAG = 16
 # Bytes of the content and padding of a record.
@@ -49,7 +52,8 @@ class Sealer:
         return self.record(END)
 
     def record(self, kind: int, content: bytes = b"") -> bytes:
-        units = -(-len(content) // self.pad)
+        length = max(len(content), DESTINATION_LENGTH) if kind == DESTINATION else len(content)
+        units = -(-length // self.pad)
         if self.pad > 1:
             units = max(units, 1)
         return self.raw_record(content + bytes([kind]) + bytes(units * self.pad - len(content)))
@@ -69,6 +73,9 @@ class Opener:
     def __init__(self, state: CipherState, on_control=None):
         self.state, self.pending, self.ended, self.on_control = state, b"", False, on_control
         self.lengths: list[int] = []
+        # The type that the first record must have, if not that of a service's, and its content.
+        self.first: int | None = None
+        self.first_content = b""
 
     def feed(self, data: bytes) -> bytes:
         data = self.pending + data
@@ -93,6 +100,10 @@ class Opener:
         """The data of a record, without its padding."""
         expect(bool(plaintext), "a record without a type")
         content, kind = plaintext[:-1], plaintext[-1]
+        if self.first is not None:
+            expect(kind == self.first, f"expected a first record of type {self.first}, got {kind}")
+            self.first, self.first_content = None, content
+            return b""
         if kind == DATA:
             expect(bool(content), "a record without data")
             return content
@@ -117,6 +128,7 @@ class Updates:
         self.role, self.hybrid = role, hybrid
         self.root = extract(noise.hash, ciphers[0].key + ciphers[1].key)
         self.late_salt, self.hash = expand(self.root, b"plait sealed 3 late witness", 32), noise.hash
+        self.side_salt = expand(self.root, b"plait sealed 3 side connection", 32)
         # The shares of late witnesses, by path, that the next update mixes in.
         self.late: dict[int, tuple[bytes, bytes]] = {}
         self.sealer = Sealer(ciphers[role])

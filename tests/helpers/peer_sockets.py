@@ -4,7 +4,9 @@ The program enters the control group of a gateway, which writes the TCP option. 
 its static private key, PEER_EXPECTED the public key that the other end must have, both in hexadecimal digits; PEER_VERSION
 is another version of the protocol that it claims to speak. In mode `sealed`, PEER_PAD is the unit of its padding and PEER_UNIT that of the
 other end, which it checks, PEER_UPDATES the number of key updates that it asks for as initiator while it sends, and PEER_VIOLATION one of VIOLATIONS that it commits
-after the handshake. With PEER_LATE the witnesses come after the handshake: the initiator opens them then, the responder waits for them.
+after the handshake. With PEER_EXIT, a host and a port, the responder is an exit, and that its destination. With PEER_LATE the witnesses come after the handshake: the initiator opens them then, the responder waits for them.
+With PEER_SIDE the initiator opens a side connection on the last interface, sends its data, which is one small record, as a copy first, and
+sends the record itself only when the copy of the answer has arrived.
 """
 
 from __future__ import annotations
@@ -37,6 +39,15 @@ MPTCP = 262
 def key_of(variable: str) -> bytes | None:
     digits = os.environ.get(variable)
     return None if digits is None else bytes.fromhex(digits)
+
+
+def exit_destination() -> bytes | None:
+    """The content of DESTINATION, if the responder is an exit."""
+    text = os.environ.get("PEER_EXIT")
+    if text is None:
+        return None
+    host, port = text.rsplit(":", 1)
+    return peer.encode_destination(host, int(port))
 
 
 def packet_socket(interface: str) -> socket.socket:
@@ -130,7 +141,7 @@ LOW_ORDER = bytes(32 + 1184)
 # Records that a peer must not send now, by name: what the end's updates make of them.
 VIOLATIONS = {
     "no type": lambda updates: [updates.sealer.raw_record(bytes(20))],
-    "unknown type": lambda updates: [updates.sealer.record(7, b"text")],
+    "unknown type": lambda updates: [updates.sealer.record(9, b"text")],
     "empty data": lambda updates: [updates.sealer.record(peer_records.DATA)],
     "content of the end": lambda updates: [updates.sealer.record(peer_records.END, b"text")],
     "request": lambda updates: [updates.sealer.record(peer_records.UPDATE_REQUEST, LOW_ORDER)],
@@ -167,6 +178,18 @@ class SealedConnection:
             self.main.sendall(self.sealer.seal(data[number * part : (number + 1) * part]))
             if number < updates:
                 self.update()
+
+    def exchange_first(self, own: int, content: bytes, other: int) -> bytes:
+        """Sends and receives the first records to and from an exit; returns the other's content."""
+        records = self.sealer.record(own, content)
+        self.opener.first = other
+        if own == peer_records.DESTINATION:
+            self.main.sendall(records)
+        while self.opener.first is not None:
+            self._receive()
+        if own == peer_records.OUTCOME:
+            self.main.sendall(records)
+        return self.opener.first_content
 
     def update(self):
         """Asks for a key update, and waits until it is complete."""
@@ -215,7 +238,8 @@ def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], neg
     shares = {path: os.urandom(32) for path in witnesses}
     session = os.urandom(32)
     address, port = main.getpeername()[:2]
-    service = port, service_tag(session, address)
+    destination = exit_destination()
+    service = port, service_tag(session, peer.EXIT if destination else address)
     end = Initiator(negotiated, configured, shares, service=service, session=session,
                     static=key_of("PEER_STATIC"))  # fmt: skip
     main.sendall(end.hello)
@@ -229,6 +253,9 @@ def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], neg
     if end.identity is not None:
         main.sendall(end.identity)
     connection = SealedConnection(main, end)
+    if destination:
+        outcome = connection.exchange_first(peer_records.DESTINATION, destination, peer_records.OUTCOME)
+        expect(outcome == b"\0", f"outcome {outcome!r}")
     for path, witness in late.items():
         share = os.urandom(32)
         witness.sendall(peer.encode_witness(session, path, share))
@@ -237,7 +264,25 @@ def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], neg
         witness.close()
     if late:
         connection.update()
+    connection.session = session
     return connection
+
+
+def exchange_copies(connection: SealedConnection, session: bytes, side: socket.socket, data: bytes):
+    """Sends data on a side connection of path 1, and after the answer has come there on the main connection, too."""
+    updates, share = connection.updates, os.urandom(32)
+    side.sendall(peer.encode_witness(session, 1, share, peer.SIDE))
+    side.sendall(peer.side_confirm(updates, 1, share, receive_message(side)))
+    own, other = connection.sealer.state.counter, connection.opener.state.counter
+    record = connection.sealer.seal(data)
+    side.sendall(bytes(4) + own.to_bytes(8, "big") + record)
+    place, length = receive(side, 12), receive(side, 2)
+    expect(place == bytes(4) + other.to_bytes(8, "big"), f"a copy of another record: {place.hex()}")
+    copy = length + receive(side, int.from_bytes(length, "big"))
+    connection.main.sendall(record)
+    arrived = receive(connection.main, len(copy))
+    expect(arrived == copy, "a copy that is not the record")
+    connection.received += connection.opener.feed(arrived)
 
 
 def accept_sealed(
@@ -250,7 +295,9 @@ def accept_sealed(
     shares = {path: os.urandom(32) for path in by_path}
     witnesses = {path: received[port] for path, port in by_path.items()}
     address, port = connections[main].getsockname()[:2]
-    end = Responder(handshakes.of(main), received[main], witnesses, shares, service=(port, address),
+    destination = exit_destination()
+    service = port, peer.EXIT if destination else address
+    end = Responder(handshakes.of(main), received[main], witnesses, shares, service=service,
                     static=key_of("PEER_STATIC"))  # fmt: skip
     connections[main].sendall(end.reply)
     for path, port in by_path.items():
@@ -258,7 +305,11 @@ def accept_sealed(
     identity = receive_message(connections[main]) if end.identified else None
     confirms = {path: receive_message(connections[port]) for path, port in by_path.items()}
     end.finish(confirms, identity, key_of("PEER_EXPECTED"))
-    return SealedConnection(connections[main], end), end
+    connection = SealedConnection(connections[main], end)
+    if destination:
+        got = connection.exchange_first(peer_records.OUTCOME, b"\0", peer_records.DESTINATION)
+        expect(got == destination, f"expected {destination!r}, got {got!r}")
+    return connection, end
 
 
 def accept_late_witness(end: Responder, connection: socket.socket):
@@ -286,7 +337,11 @@ def connect(mode: str, interfaces: list[str], address: str, port: int):
         connection = StreamConnection(main, negotiated, INITIATOR)
     else:
         connection = connect_sealed(main, dict(enumerate(others, start=1)), negotiated, len(interfaces))
-    connection.sendall(sys.stdin.buffer.read())
+    data = sys.stdin.buffer.read()
+    if os.environ.get("PEER_SIDE"):
+        exchange_copies(connection, connection.session, connected(interfaces[-1], address, port), data)
+    else:
+        connection.sendall(data)
     connection.shutdown()
     while data := connection.recv():
         sys.stdout.buffer.write(data)

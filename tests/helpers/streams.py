@@ -103,28 +103,29 @@ def accept(listener):
     return connection
 
 
-def echo_server(host, port=9000):
-    """Serves echoes; returns the list of accepted connections."""
-    listener = listen(host, port)
-    accepted = []
+def echo_server(host, port=9000, address="127.0.0.1", accepted: list | None = None):
+    """Serves echoes. Accepted connections are added to the list `accepted`, and stay open; without one, they are closed."""
+    listener = listen(host, port, address)
 
     def answer():
         while True:
             connection, _ = listener.accept()
-            accepted.append(connection)
-            threading.Thread(target=echo, args=(connection,), daemon=True).start()
+            if accepted is not None:
+                accepted.append(connection)
+            threading.Thread(target=echo, args=(connection, accepted is None), daemon=True).start()
 
     threading.Thread(target=answer, daemon=True).start()
-    return accepted
 
 
-def echo(connection):
+def echo(connection, close: bool):
     try:
         while data := connection.recv(65536):
             connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
     except OSError:
         pass
+    if close:
+        connection.close()
 
 
 def plain_server(pair, port, answer, protocol=262):

@@ -6,6 +6,8 @@ import pathlib
 import shutil
 import subprocess
 
+import pytest
+
 MODULES = ("veth", "bridge", "sch_netem", "sch_tbf")
 ENDS = "script ends with"
 
@@ -42,6 +44,9 @@ def run(script: str, directory: pathlib.Path, timeout: float = 120) -> str:
         command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, cwd=directory
     )
     output = done.stdout.decode(errors="replace").replace("\r", "")
+    # Its programs cannot run where the processor has more state than this kernel expects, as with AVX-512.
+    if "ptrace set fp regs failed" in output:
+        pytest.skip("user-mode-linux cannot set the registers of this processor")
     assert f"{ENDS} 0" in output, output
     return output[: output.index(ENDS)]
 

@@ -52,7 +52,10 @@ class Tunnel:
 
     def _carry(self):
         other = dict(zip(self._ends, reversed(self._ends), strict=True))
-        while self._stop not in (ready := select.select([self._stop, *self._ends], [], [])[0]):
+        waiting = select.poll()
+        for descriptor in (self._stop, *self._ends):
+            waiting.register(descriptor, select.POLLIN)
+        while self._stop not in (ready := [descriptor for descriptor, _ in waiting.poll()]):
             for end in ready:
                 # Packets are lost while an interface is down.
                 with contextlib.suppress(OSError):

@@ -29,7 +29,8 @@ def test_unprotected_text_is_readable(pair, text):
 def test_xor64_is_seeded_by_the_hmac_of_the_keys(pair):
     """An independent decoder, given the keys from the captured handshake, reads the stream."""
     message = b"not every, not any: " + bytes(range(256)) * 4
-    received = echo_server(pair.server)
+    received = []
+    echo_server(pair.server, accepted=received)
     pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
     with pair.capture("eth") as eth:
         pair.proxy(*XOR64, *REQUIRE)

@@ -10,19 +10,6 @@ from routed import ETH, OTHER, PORT, SERVER, SERVER6, WLAN, Routed
 from schema import mistakes
 
 
-@pytest.fixture
-def net(tmp_path):
-    """Two healthy paths."""
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    routed = Routed(unique_id(), tmp_path)
-    try:
-        routed.build()
-        yield routed
-    finally:
-        routed.remove()
-
-
 def diagnose(net, target=f"{SERVER}:{PORT}", *options) -> dict:
     done = net.client.run(PLAIT, "doctor", target, "--json", *options, timeout=120)
     document = json.loads(done.stdout or b"null")
@@ -195,7 +182,7 @@ def test_narrow_link_whose_router_sends_no_icmp(net):
     for router, link in ((net.first, "next"), (net.second, "previous")):
         router.ip(f"link set {link} mtu 1280")
     document = diagnose(net)
-    assert document["ok"], "the kernel adapts to a narrow link that says so"
+    assert document["ok"], "the kernel adapts to a narrow link that reports its MTU"
     net.first.add_packet_rules(output="icmp type destination-unreachable drop")
     # What the router has said before is forgotten.
     net.client.ip("route flush cache")

@@ -9,18 +9,6 @@ from routed import PORT, SERVER, Routed
 from schema import mistakes
 
 
-@pytest.fixture
-def net(tmp_path):
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    routed = Routed(unique_id(), tmp_path)
-    try:
-        routed.build()
-        yield routed
-    finally:
-        routed.remove()
-
-
 def listen(net):
     program = net.server.start(PLAIT, "probe", "--listen", f"[::]:{PORT}", log="probe.log")
     wait_for("plait probe --listen", lambda: program.poll() is not None or net.server.listens(PORT))
@@ -45,7 +33,7 @@ def test_any_service_shows_round_trips_loss_and_mtu(net):
         assert path["answered"] == path["sent"] == 20 and path["mptcp"] and path["peer"] is None
         assert 0 < path["rtt_ms"]["min"] <= path["rtt_ms"]["median"] <= path["rtt_ms"]["max"] < 1000
     assert (paths["eth"]["mtu"], paths["wlan"]["mtu"]) == (1500, 1400)
-    assert not paths["wlan"]["mtu_black_hole"], "the router says so"
+    assert not paths["wlan"]["mtu_black_hole"], "the router reports the MTU"
 
 
 def test_loss_is_counted(net):

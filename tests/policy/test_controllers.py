@@ -34,7 +34,7 @@ def test_the_documented_controller_limits_is_replaced_and_expires_when_killed(wo
         wait_for("the expiry", lambda: names(work, pair.client) == [], timeout=4)
     wait_for("end of the limit", lambda: load.mbps(1) > 0.7 * RATE)
     # Its expired policy is removed by the next change.
-    run(work, "load(Policy('other', []))\nunload('other')\nassert not loaded()", pair.client)
+    run(work, "load(Policy('other', []))\nunload('other')\nassert not policies()", pair.client)
     load.close()
 
 

@@ -97,9 +97,18 @@ def test_storage_is_per_subflow_and_per_connection(pair, tmp_path):
         f'[[chains]]\nname = "{name}"\nhook = "egress"\nselect = "{name}"\nactors = []\n' for name in ways
     )
     load(pair.client, f'name = "custom"\ninterfaces = ["*"]\n{custom}{chains}')
-    exchange(pair, pair.ETH, lambda: wait_for("second subflow", lambda: joined(pair.client)))
+    with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
+        exchange(pair, pair.ETH, lambda: wait_for("second subflow", lambda: joined(pair.client)))
+    # Joins that the server refuses are subflows, too: Linux 6.1 tries its IPv6 address for a connection that uses IPv4.
+    ends = ("ip.src", "ipv6.src", "tcp.srcport")
+    subflows = {
+        tuple(syn)
+        for link in (eth, wlan)
+        for syn in link.fields(*ends, where="tcp.flags.syn == 1 and tcp.flags.ack == 0")
+    }
+    assert len(subflows) >= 2
     counted = {each["name"]: each["packets"] for each in stats(pair.client)["policies"][0]["chains"]}
-    assert counted == {"of_subflow": 2, "of_connection": 1}
+    assert counted == {"of_subflow": len(subflows), "of_connection": 1}
 
 
 @needs_compiler

@@ -92,7 +92,7 @@ def test_backups_of_a_dead_controller_are_reverted_after_the_expiry(work, distan
         # The expiry is 2 s; reverting takes a wake-up of the guard, and of this test.
         assert took < 3
     assert all(now > then for now, then in zip(priorities_received(distant), before, strict=True))
-    wait_for("end of the policy", lambda: run(work, "print(loaded())", distant.client).stdout == "[]\n")
+    wait_for("end of the policy", lambda: run(work, "print(policies())", distant.client).stdout == "[]\n")
     wait_for("end of the guard", lambda: not guards(distant))
     wait_for("both paths", lambda: download.mbps(1) > 1.2 * RATE)
     download.close()
@@ -149,7 +149,7 @@ def test_unload_reports_an_expired_policy(work, pair, as_json):
     assert policy["name"] == "nothing" and policy["remaining_s"] == 0
     output = plait(pair.client, "unload", "nothing", *(["--json"] if as_json else []))
     if as_json:
-        assert json.loads(output) == {"unloaded": [], "expired": ["nothing"]}
+        assert json.loads(output) == {"schema_version": 1, "unloaded": [], "expired": ["nothing"]}
     else:
         assert output == "expired and removed: nothing\n"
     assert listed(pair.client)["policies"] == []

@@ -149,7 +149,8 @@ def test_subflows_of_a_guest_are_redirected_separately(tenancy, family):
     load(tenancy.host, policy(redirecting(select=f"src({second})")))
     transfer(tenancy, tenancy.SERVICE[family], SIZE)
     first, other = tenancy.sent("up1"), tenancy.sent("up2")
-    assert first > SIZE / 20 and other > SIZE / 20 and first + other > SIZE
+    # The scheduler decides how much each carries; a handshake alone is below 1,000 bytes.
+    assert first > 10_000 and other > 10_000 and first + other > SIZE
 
 
 KINDS = {

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 from hosts import wait_for
-from labs import EXPERIMENT, children, directory, lab, left_of, needs_labs, program  # noqa: F401
+from labs import EXPERIMENT, children, installed, lab, left_of, needs_labs, program  # noqa: F401
 
 
 @needs_labs

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from hosts import PLAIT, tool, wait_for
-from labs import PAIR, PAIR_TOML, directory, is_running, lab, left_of, needs_labs, ping, program, sleeping  # noqa: F401
+from labs import PAIR, PAIR_TOML, installed, is_running, lab, left_of, needs_labs, ping, program, sleeping  # noqa: F401
 
 
 @needs_labs

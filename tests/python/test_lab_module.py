@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from hosts import PLAIT, wait_for
-from labs import EXPERIMENT, PAIR, PAIR_TOML, directory, lab, left_of, needs_labs, ping, program, sleeping  # noqa: F401
+from labs import EXPERIMENT, PAIR, PAIR_TOML, installed, lab, left_of, needs_labs, ping, program, sleeping  # noqa: F401
 from package import examples
 
 
@@ -58,6 +58,12 @@ def test_run_behaves_like_subprocess_run(lab, tmp_path):
         assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 3)
         namespace = pair.run("client", "ip", "netns", "identify").stdout.strip()
         assert namespace == pair.hosts["client"].namespace
+        client = pair.host("client")
+        assert client.run("ip", "netns", "identify").stdout.strip() == namespace
+        assert client.address("lte1") == pair.address("client", "lte1")
+        assert client.start("true").wait(20) == 0
+        with pytest.raises(LookupError, match="hosts client, server, got 'gateway'"):
+            pair.host("gateway")
         assert pair.run("client", "cat", input=b"raw", text=False).stdout == b"raw"
         environment = os.environ | {"COLOUR": "red"}
         assert pair.run("client", "sh", "-c", "echo $COLOUR; pwd", env=environment, cwd=tmp_path).stdout == (

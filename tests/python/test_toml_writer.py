@@ -6,13 +6,14 @@ import pathlib
 import tomllib
 
 import pytest
-from labs import directory, lab  # noqa: F401
+from labs import installed, lab  # noqa: F401
 
 
 def test_round_trip(lab, tmp_path):
     hypothesis = pytest.importorskip("hypothesis")
     from hypothesis import strategies as some
     from hypothesis.configuration import set_hypothesis_home_dir
+
     from plait import _toml
 
     texts = some.text(some.characters(blacklist_categories=("Cs",)), max_size=8)

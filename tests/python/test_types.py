@@ -7,7 +7,7 @@ import typing
 
 import pytest
 from hosts import REPOSITORY
-from labs import directory, lab  # noqa: F401
+from labs import installed, lab  # noqa: F401
 
 
 def of_type(kind):

@@ -28,6 +28,7 @@ from kernel_algorithms import (
     setting,
     unload_all,
 )
+from package import PYTHON, install
 from streams import MPTCP, accept, listen, receive_exactly
 
 # With their names in the kernel.
@@ -177,12 +178,17 @@ EQUAL = ("--rate", "20mbit", "--delay", "10ms", "--queue", "60kB")
 def test_schedulers_are_loaded_listed_and_unloaded(unloaded):
     assert {each["name"] for each in sched("list")["schedulers"]} == {*SCHEDULERS, "file"}
     for name, kernel_name in SCHEDULERS.items():
-        assert sched("load", name) == {"loaded": name, "kernel_name": kernel_name, "new": True}
+        assert sched("load", name) == {
+            "schema_version": 1,
+            "loaded": name,
+            "kernel_name": kernel_name,
+            "new": True,
+        }
     assert available() == {name.removeprefix("plait_") for name in SCHEDULERS.values()}
     assert sched("load", "ecf")["new"] is False
     loaded = {each["name"] for each in sched("list")["schedulers"] if each["loaded"]}
     assert loaded == set(SCHEDULERS)
-    assert sched("unload", "ecf") == {"unloaded": [{"name": "ecf", "sockets": 0}]}
+    assert sched("unload", "ecf") == {"schema_version": 1, "unloaded": [{"name": "ecf", "sockets": 0}]}
     assert len(sched("unload", "--all")["unloaded"]) == len(SCHEDULERS) - 1
 
 
@@ -356,7 +362,7 @@ def test_tiers_use_the_next_only_if_the_one_before_is_full(make_emulated):
     pair = make_emulated(*EQUAL)
     sched("use", "tiers:eth=1,wlan=2", "--netns", pair.server.name)
     with measuring(STALL):
-        _, wlan = pair.download(3_000_000, port=9300, bps=8e6)
+        _, wlan = pair.download(6_000_000, port=9300, bps=8e6)
         assert wlan < 0.02, f"wlan carried {wlan:.1%} of what eth can"
         _, wlan = pair.download(20_000_000, port=9301)
         assert wlan > 0.35, f"wlan carried {wlan:.1%} of what eth cannot"
@@ -398,7 +404,12 @@ def test_scheduler_of_ones_own_decides(make_emulated):
     if not shutil.which(os.environ.get("PLAIT_CLANG", "clang-19")):
         pytest.skip("there is no clang-19")
     pair = make_emulated("--rate", "20mbit", "--delay", "40ms", "--queue", "60kB")
-    assert sched("load", example) == {"loaded": "file", "kernel_name": "plait_file", "new": True}
+    assert sched("load", example) == {
+        "schema_version": 1,
+        "loaded": "file",
+        "kernel_name": "plait_file",
+        "new": True,
+    }
     done = sched("load", example, check=False)
     assert done.returncode == 1 and "unload it first" in done.stderr
     _, wlan = pair.download(900_000, MPTCP, "plait_file", 9300)
@@ -424,3 +435,67 @@ def test_off_steers_nothing(make_emulated):
     with measuring(STALL):
         _, wlan = pair.download(5_000_000)
         assert 0.25 < wlan < 0.75, f"wlan carried {wlan:.1%}"
+
+
+# Gives wlan three quarters once the connection has sent 15 MB, and tells.
+CONTROLLER = """
+from plait import sched
+
+with sched.enabled("weighted", {"eth": 3, "wlan": 1}):
+    (weighted,) = (each for each in sched.schedulers() if each.name == "weighted")
+    assert weighted.loaded and len(weighted.used_by) == 1, weighted
+    print("enabled", flush=True)
+    while True:
+        for connection in sched.connections(interval=0.2):
+            subflows = {subflow.interface: subflow for subflow in connection.subflows}
+            if sum(subflow.bytes_acked for subflow in subflows.values()) > 15e6:
+                break
+        else:
+            continue
+        break
+    assert set(subflows) == {"eth", "wlan"}, subflows
+    assert all(subflow.scheduling.scheduler == "weighted" for subflow in subflows.values()), subflows
+    assert all(subflow.rtt_us > 20_000 and subflow.sent_bps > 0 for subflow in subflows.values()), subflows
+    sched.load("weighted", {"eth": 1, "wlan": "3@100mbit"})
+    print("changed", flush=True)
+    input()
+assert not any(each.loaded for each in sched.schedulers() if each.name == "weighted")
+try:
+    sched.load("weighted", {"eth": 0})
+except sched.Error as error:
+    assert "weight" in str(error), error
+else:
+    raise SystemExit("expected an error")
+"""
+
+
+def test_program_changes_the_shares_of_an_open_connection(make_emulated, tmp_path):
+    pair = make_emulated(*EQUAL)
+    install(tmp_path)
+    (tmp_path / "program.py").write_text(CONTROLLER)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = pair.server.command(PYTHON, tmp_path / "program.py")
+    program = subprocess.Popen(command, env=os.environ | {"PLAIT": PLAIT}, **pipes)
+    try:
+        assert program.stdout.readline() == "enabled\n", program.communicate()
+        wait_for("setting", lambda: setting(pair.server) == "plait_weighted")
+        links = ("eth", "wlan")
+        changed = {}
+
+        def half_is_there():
+            assert program.stdout.readline() == "changed\n", program.communicate()
+            changed.update((link, pair.received(link)) for link in links)
+
+        before = {link: pair.received(link) for link in links}
+        pair.download(40_000_000, during=half_is_there)
+        first = {link: changed[link] - before[link] for link in links}
+        then = {link: pair.received(link) - changed[link] for link in links}
+        # A lead of the earlier shares is made up for within a second or so, and the first part has a second of the new ones.
+        assert first["wlan"] < 0.5 * sum(first.values()), (first, then)
+        assert then["wlan"] > 0.6 * sum(then.values()), (first, then)
+        _, errors = program.communicate("\n", timeout=30)
+        assert program.returncode == 0, errors
+    finally:
+        if program.poll() is None:
+            program.kill()
+            program.communicate()

@@ -4,16 +4,22 @@ import collections
 import contextlib
 import json
 import re
+import shutil
 import socket
+import subprocess
 import threading
 import time
 
+import pytest
 from disturbance import measuring
 from hosts import PLAIT, REPOSITORY, wait_for
 from streams import MPTCP, accept, connect_by_socks, listen, receive_exactly
 from transfers import connect, counters
 
 PORT = 9464
+OPEN_METRICS = b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text\r\n\r\n"
+# Labels of a path, in the order of their names.
+INTERFACE, LOCAL, ROLE = range(3)
 
 
 class Metrics:
@@ -55,7 +61,7 @@ class Metrics:
         return wait_for("a new sample", newer, 30)
 
     def _scrape(self) -> dict:
-        status, headers, body = self.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        status, headers, body = self.ask(OPEN_METRICS)
         assert status == "HTTP/1.1 200 OK" and "application/openmetrics-text; version=1.0.0" in headers
         *lines, end = body.splitlines()
         assert end == "# EOF"
@@ -115,7 +121,7 @@ def test_counts_every_byte_of_connections_between_samples(pair):
     assert sum(sizes) <= new <= sum(sizes) + reinjected
     # A FIN counts as a byte, on each of at most two subflows.
     assert sum(sizes) <= path_bytes(received, "received") <= sum(sizes) + 2 * len(sizes) + reinjected
-    paths = {labels[0] for labels in sent["plait_path_sent_bytes_total"]}
+    paths = {labels[LOCAL] for labels in sent["plait_path_sent_bytes_total"]}
     # Every user of the host can read the metrics: they do not tell who the peers are.
     assert paths <= {f"10.77.{link}.1" for link in (1, 2)}
     assert not any(peer in str(sent) for peer in ("10.77.1.2", "10.77.2.2"))
@@ -153,7 +159,8 @@ def test_open_connection_equals_ss(pair):
             if "tcp-ulp-mptcp" in line and line.startswith("ESTAB"):
                 local = re.sub(r"%\w+", "", line).split()[3]
                 expected[local.rsplit(":", 1)[0]] += int((re.search(rf" {name}:(\d+)", line) or [0, 0])[1])
-        assert {path: found[f"plait_path_{ours}_bytes_total"][path,] for path in expected} == expected
+        counted = {labels[LOCAL]: value for labels, value in found[f"plait_path_{ours}_bytes_total"].items()}
+        assert {path: counted[path] for path in expected} == expected
         assert found["plait_mptcp_connections"]["false",] == 1
         assert found["plait_mptcp_subflows"]["false",] == 2
         assert found["plait_mptcp_connections_established"][()] == 1
@@ -203,7 +210,39 @@ def test_limits_the_number_of_paths(pair):
     metrics = Metrics(pair.client, "--max-paths", "1")
     client, server, listener = send(pair, 100_000)
     wait_for("another path", lambda: len(metrics.scrape()["plait_path_sent_bytes_total"]) == 2)
-    assert ("other",) in metrics.scrape()["plait_path_sent_bytes_total"]
+    assert ("other",) * 3 in metrics.scrape()["plait_path_sent_bytes_total"]
+    client.close()
+    server.close()
+
+
+def test_labels_have_interface_and_role_and_the_peer_if_asked(pair):
+    metrics = Metrics(pair.client, "--by-remote", "--trusted", "eth")
+    client, server, listener = send(pair, 100_000)
+    paths = {("eth", "10.77.1.1", "10.77.1.2", "trusted"), ("wlan", "10.77.2.1", "10.77.2.2", "untrusted")}
+    wait_for("both paths", lambda: paths == set(metrics.scrape()["plait_path_subflows"]))
+    client.close()
+    server.close()
+
+
+def test_promtool_accepts_metrics_and_alert_rules(pair, listener):
+    if not shutil.which("promtool"):
+        pytest.skip("not installed: promtool (of prometheus)")
+    metrics = Metrics(pair.client)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"x")
+    server = accept(listener)
+    wait_for("a path", lambda: metrics.scrape()["plait_path_sent_bytes_total"])
+    status, headers, body = metrics.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert "text/plain; version=0.0.4" in headers
+    checked = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, text=True)
+    assert checked.returncode == 0 and not checked.stderr, checked.stderr
+    rules = REPOSITORY / "docs" / "reference" / "alert-rules.yaml"
+    tests = REPOSITORY / "tests" / "data" / "alert-rules-test.yaml"
+    for command in (["check", "rules", rules], ["test", "rules", tests]):
+        done = subprocess.run(["promtool", *command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    names = set(re.findall(r"plait_\w+", rules.read_text()))
+    assert names <= set(re.findall(r"# TYPE (\w+)", body)), names
     client.close()
     server.close()
 
@@ -254,8 +293,9 @@ def test_dashboard_has_a_panel_for_every_metric(pair, listener):
     server = accept(listener)
     wait_for("a path", lambda: metrics.scrape()["plait_path_sent_bytes_total"])
     _, _, body = metrics.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
-    kinds = dict(re.findall(r"# TYPE (\w+) (\w+)", body))
-    known = {f"{name}_total" if kind == "counter" else name for name, kind in kinds.items()}
+    known = set(re.findall(r"# TYPE (\w+)", body))
+    # These appear with the first datagram.
+    known |= {"plait_gateway_datagrams_total", "plait_gateway_datagram_bytes_total"}
     dashboard = json.loads((REPOSITORY / "docs" / "reference" / "grafana-dashboard.json").read_text())
     shown = set()
     for panel in dashboard["panels"]:

@@ -1,6 +1,7 @@
 """Files and stdout of `plait analyze`, read by independent programs."""
 
 import csv
+import datetime
 import json
 import os
 import pathlib
@@ -114,17 +115,21 @@ def test_csv_tables_match_document(transfer, tmp_path):
     with (tmp_path / "connections.csv").open(newline="") as lines:
         (row,) = csv.DictReader(lines)
     assert row["token_client"] == connection["token_client"]
-    assert float(row["start"]) == connection["start"]
+    assert datetime.datetime.fromisoformat(row["start"]).timestamp() == pytest.approx(
+        connection["start"], abs=2e-6
+    )
     assert int(row["bytes_server_to_client"]) == connection["bytes"]["server_to_client"]
     with (tmp_path / "subflows.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
-    assert [row["src"] for row in rows] == [subflow["src"] for subflow in connection["subflows"]]
+    assert [f"{row['src_address']}:{row['src_port']}" for row in rows] == [
+        subflow["src"] for subflow in connection["subflows"]
+    ]
     for row, subflow in zip(rows, connection["subflows"], strict=True):
         for way, sent in subflow["directions"].items():
             assert int(row[f"packets_{way}"]) == sent["packets"]
             assert int(row[f"reinjected_bytes_{way}"]) == sent["reinjected"]["bytes"]
-            mean = row[f"rtt_mean_ms_{way}"]
-            assert (float(mean) if mean else None) == (sent["rtt_ms"] and sent["rtt_ms"]["mean"])
+            mean = row[f"rtt_mean_s_{way}"]
+            assert (float(mean) if mean else None) == (sent["rtt_ms"] and sent["rtt_ms"]["mean"] / 1e3)
 
 
 def test_printed_table_has_mean_and_stddev_per_path(transfer, tmp_path):

@@ -6,12 +6,12 @@ import shutil
 import time
 
 import pytest
+from browsers import chromium, emulate_scheme, inked, lightness
 from captures import analyze
 from hosts import Pair, reason_to_skip, unique_id, wait_for
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="not installed: python3-selenium")
 from selenium.webdriver import ActionChains, Keys  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
@@ -64,17 +64,7 @@ def directory(captures, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("not installed: chromium, chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1300,1200"):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(driver))
-    yield browser
-    browser.quit()
+    yield from chromium()
 
 
 class Page:
@@ -82,8 +72,7 @@ class Page:
 
     def __init__(self, browser, file: pathlib.Path, scheme: str = "light"):
         self.browser = browser
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        emulate_scheme(browser, scheme)
         browser.get(file.as_uri())
         self.settle()
 
@@ -103,24 +92,6 @@ class Page:
 
     def drawn(self, figure: str) -> str:
         return self.browser.execute_script(f"return document.querySelector('#{figure} canvas').toDataURL()")
-
-    def inked(self, figure: str) -> dict:
-        """How many pixels of a plot are coloured (not grey), and how many are drawn at all."""
-        return self.browser.execute_script(
-            """
-            const canvas = document.querySelector(`#${arguments[0]} canvas`);
-            const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-            const found = {drawn: 0, coloured: 0};
-            for (let at = 0; at < data.length; at += 4) {
-                if (data[at + 3] === 0) continue;
-                found.drawn += 1;
-                const colours = data.slice(at, at + 3);
-                if (Math.max(...colours) - Math.min(...colours) > 80) found.coloured += 1;
-            }
-            return found;
-            """,
-            figure,
-        )
 
     def times(self) -> list[list[float]]:
         """From when to when each plot shows, in seconds."""
@@ -158,11 +129,10 @@ def test_plots_are_drawn_in_light_and_dark(browser, directory, scheme):
     page = Page(browser, directory / "report.html", scheme)
     script = "return getComputedStyle(document.body).backgroundColor"
     background = browser.execute_script(script)
-    lightness = sum(map(int, background[4:-1].split(", ")))
-    assert lightness > 700 if scheme == "light" else lightness < 100
+    assert lightness(browser) > 700 if scheme == "light" else lightness(browser) < 100
     for figure in FIGURES:
-        inked = page.inked(figure)
-        assert inked["drawn"] > 1000 and inked["coloured"] > 200, (figure, inked)
+        found = inked(browser, figure)
+        assert found["drawn"] > 1000 and found["coloured"] > 200, (figure, found)
     before = page.drawn("throughput")
     page.click("#theme")
     assert browser.execute_script(script) != background
@@ -216,8 +186,14 @@ def test_cursor_shows_values_in_all_plots(page):
     read = []
     # Also where the connection carried nothing, as it may on a busy machine.
     for share in (-0.4, -0.2, 0, 0.2, 0.4):
-        ActionChains(page.browser).move_to_element_with_offset(area, share * area.size["width"], 0).perform()
-        wait_for("values under the cursor", lambda: "b/s" in page.one("#throughput .values").text)
+
+        def shows_values() -> bool:
+            # The page may move under the cursor while it is drawn.
+            place = share * area.size["width"]  # noqa: B023
+            ActionChains(page.browser).move_to_element_with_offset(area, place, 0).perform()
+            return "b/s" in page.one("#throughput .values").text
+
+        wait_for("values under the cursor", shows_values)
         read.append([page.one(f"#{figure} .values").text for figure in FIGURES])
     throughput, rtt, sequence = zip(*read, strict=True)
     assert all("b/s" in text and "total" in text for text in throughput)
@@ -340,5 +316,5 @@ def test_external_metrics_are_drawn(browser, directory):
     for name in ("ss: rtt (ms)", "iperf3: received (Mb/s)"):
         Select(figure.find_element(By.TAG_NAME, "select")).select_by_visible_text(name)
         page.settle()
-        assert page.inked("external-metrics")["coloured"] > 100, "nothing but axes"
+        assert inked(page.browser, "external-metrics")["coloured"] > 100, "nothing but axes"
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]

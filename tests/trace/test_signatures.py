@@ -64,4 +64,5 @@ def test_a_path_alone_reassembles_only_what_it_carried(make_pair, documents):
     )
     assert done.returncode == 0 and "bytes were not captured and are missing" in done.stdout
     found = matched(eth, wlan, streams=alone)["found"]
-    assert found["streams"] == pytest.approx(found["of_path"][1], abs=0.01)
+    # Copies of what the other path has carried, which arrive after it was acknowledged, are not waited for.
+    assert found["of_path"][1] - 0.05 <= found["streams"] <= found["of_path"][1] + 0.01

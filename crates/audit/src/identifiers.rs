@@ -125,6 +125,9 @@ fn sealed(start: &[u8]) -> Option<Vec<Identifier>> {
         OpeningMessage::Witness(witness) => {
             vec![session(witness.session()), number("witness of path", witness.path().to_string())]
         }
+        OpeningMessage::Side(side) => {
+            vec![session(side.session()), number("side connection of path", side.path().to_string())]
+        }
         OpeningMessage::Reply(_) | OpeningMessage::Share(_) => Vec::new(),
     })
 }

@@ -13,8 +13,11 @@
 //! `bpf/intf.h`, the interface between the programs and Rust, becomes `$OUT_DIR/bindings.rs`, by `bindgen`: its structures,
 //! and its enumerations as constants, because a program may write values that Rust does not know.
 //!
-//! The compiler is `clang-19`, or the one named by `PLAIT_CLANG`: older versions lack type tags for kernel pointers and
-//! the v4 instruction set. All programs share the headers in the top-level `bpf/include/`.
+//! The compiler is clang, version 16 or later ([`clang::find`]). Objects depend on the architecture of the target, whose kernel
+//! headers must be installed. They contain no path of this machine. All programs share the headers in the top-level
+//! `bpf/include/`.
+
+pub mod clang;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,19 +46,28 @@ pub fn compile() {
 }
 
 fn compile_one(source: &Path, object: &Path) {
-    let clang = env::var("PLAIT_CLANG").unwrap_or_else(|_| "clang-19".into());
-    // Kernel headers depend on the architecture; for the target bpf, clang does not search their directory.
-    let multiarch = format!("-I/usr/include/{}-linux-gnu", env::consts::ARCH);
-    let mut command = Command::new(clang);
+    let mut command = Command::new(clang::find());
     command
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
         // Callbacks have parameters that not all of them use.
         .arg("-Wno-unused-parameter")
-        .args([multiarch.as_str(), "-I", INCLUDE, "-c"])
+        // Of the headers, only the line information of programs remains in objects.
+        .arg(format!("-ffile-prefix-map={INCLUDE}=bpf/include"))
+        .arg("-fdebug-compilation-dir=.")
+        .args(kernel_headers())
+        .args(["-I", INCLUDE, "-c"])
         .arg(source)
         .arg("-o")
         .arg(object);
     run(command, ", or set PLAIT_CLANG");
+}
+
+/// Kernel headers depend on the architecture; for the target bpf, clang does not search their directories. Debian has those
+/// of other architectures either beside its own or in the packages for cross compilers.
+fn kernel_headers() -> [String; 2] {
+    let target =
+        env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH for build scripts");
+    [format!("-I/usr/include/{target}-linux-gnu"), format!("-I/usr/{target}-linux-gnu/include")]
 }
 
 fn generate_skeleton(object: &Path, skeleton: &Path) {

@@ -105,7 +105,7 @@ struct Printer {
 
 enum Kind {
     Json(JsonWriter<Stdout>),
-    Table(Table<Stdout>),
+    Table(Table),
 }
 
 impl Exporter for Printer {

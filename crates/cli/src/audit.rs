@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use plait_audit::{Audit, Conclusion, Options, PathView, Progress, Source, audit, write_html};
@@ -14,7 +14,7 @@ use plait_config::AtomicFile;
 use crate::analyze::progress_bar;
 use crate::escape::escape_line;
 use crate::stderr::eprintln;
-use crate::stdout::{Stdout, StyledText};
+use crate::stdout::{BAD, BOLD, GOOD, Stdout, StyledText, json_text};
 
 /// Arguments of `plait audit`.
 #[derive(clap::Args)]
@@ -123,14 +123,9 @@ fn warn(audit: &Audit) {
 
 fn print_json(audit: &Audit) -> io::Result<()> {
     let mut out = Stdout::until_closed();
-    serde_json::to_writer_pretty(&mut out, audit)?;
-    writeln!(out)?;
+    writeln!(out, "{}", json_text(audit)?)?;
     out.flush()
 }
-
-const BOLD: Style = Style::new().bold();
-const READ: Style = AnsiColor::Red.on_default();
-const SAFE: Style = AnsiColor::Green.on_default();
 
 fn print_table(audit: &Audit) -> io::Result<()> {
     let mut text = StyledText::default();
@@ -153,8 +148,8 @@ fn write_table(audit: &Audit, out: &mut StyledText) -> std::fmt::Result {
         let PathView { exposure, .. } = path;
         let style = match path.conclusion {
             Conclusion::NothingCrossed | Conclusion::CannotJudge => Style::new(),
-            Conclusion::NothingRead => SAFE,
-            Conclusion::Read => READ,
+            Conclusion::NothingRead => GOOD,
+            Conclusion::Read => BAD,
         };
         write!(
             out,

@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use plait_config::{TextError, parse_duration_or_seconds};
 use plait_gateway::exit_code;
+use plait_linux::clock::unix_seconds;
 use plait_linux::interfaces::interfaces;
 use plait_linux::signal::StopSignal;
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,7 +29,7 @@ use crate::stderr::eprintln;
 use crate::stdout::print_json;
 use crate::top::interval;
 use document::{Document, EndedBy};
-use recorder::{Recorder, now};
+use recorder::Recorder;
 use tcpdump::Tcpdump;
 
 /// Arguments of `plait capture`.
@@ -94,7 +95,7 @@ async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
             ended = Err(error);
         }
     }
-    document.end = now();
+    document.end = unix_seconds();
     let recorded = recorder.finish().await;
     for tcpdump in tcpdumps {
         document.interfaces.push(tcpdump.stop().await);
@@ -139,7 +140,7 @@ async fn start(args: &Args, names: &[String]) -> anyhow::Result<Recording> {
     }
     let recorder = Recorder::start(&args.output, args.interval)?;
     eprintln!("plait: recording {} into {}", names.join(", "), args.output.display());
-    let began = now();
+    let began = unix_seconds();
     let command = match args.command.split_first() {
         None => None,
         Some((program, arguments)) => {

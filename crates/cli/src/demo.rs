@@ -22,7 +22,7 @@ use plait_proto::option::Mode;
 use serde_json::json;
 
 use crate::stderr::{self, eprintln};
-use crate::stdout::{Stdout, print_text};
+use crate::stdout::{Stdout, json_text, print_text};
 use document::Document;
 use report::Report;
 
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         "kernel": format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
         "failures": failures,
     });
-    let summary = serde_json::to_string_pretty(&summary)? + "\n";
+    let summary = json_text(&summary)? + "\n";
     write(&args.out.join("summary.json"), &summary)?;
     write(&args.out.join("report.txt"), &text.plain())?;
     if args.json {

@@ -8,13 +8,15 @@ use std::io::{self, Write};
 use anyhow::bail;
 use plait_congestion::{Algorithm, Registry};
 use plait_emulator::Backend;
+use plait_gateway::KillSwitch;
 use plait_linux::probe::{self, Feature};
-use plait_linux::{cgroup, clean_run_directory, pm, run_directory};
+use plait_linux::{cgroup, clean_run_directory, local_delivery, pm, run_directory};
 use serde::Serialize;
 use serde_json::json;
 
 use self::connection::Target;
-use crate::stdout::{Stdout, print_json, print_text};
+use crate::daemon::HostLock;
+use crate::stdout::{ATTENTION, BAD, GOOD, Stdout, StyledText, print_json, print_text};
 
 /// Arguments of `plait doctor`.
 #[derive(clap::Args)]
@@ -114,13 +116,18 @@ fn features() -> Vec<Feature> {
     features
 }
 
-fn print(feature: &Feature, out: &mut impl Write) -> io::Result<()> {
+fn print(feature: &Feature, out: &mut Stdout) -> io::Result<()> {
     let Feature { name, detail, lost_without, how_to_get, .. } = feature;
+    let (style, state) = match (feature.present, feature.essential) {
+        (true, _) => (GOOD, "present"),
+        (false, true) => (BAD, "MISSING"),
+        (false, false) => (ATTENTION, "optional"),
+    };
+    out.write_styled(&StyledText::new(style, format_args!("  {state:8}")))?;
+    writeln!(out, "  {name}: {detail}")?;
     if feature.present {
-        return writeln!(out, "  present   {name}: {detail}");
+        return Ok(());
     }
-    let state = if feature.essential { "MISSING " } else { "optional" };
-    writeln!(out, "  {state}  {name}: {detail}")?;
     writeln!(out, "            lost without it: {lost_without}")?;
     writeln!(out, "            how to get it:   {how_to_get}")
 }
@@ -130,6 +137,18 @@ fn print(feature: &Feature, out: &mut impl Write) -> io::Result<()> {
 struct Removed {
     kind: &'static str,
     name: String,
+}
+
+/// Removes the kill switches of network namespaces that no longer exist. That of this one remains, because its purpose is to outlive
+/// the daemon.
+fn kill_switches() -> anyhow::Result<Vec<String>> {
+    let removed = KillSwitch::clean_leftovers()?;
+    if KillSwitch::is_engaged()? && HostLock::holder()?.is_none() {
+        bail!(
+            "a kill switch is in force, and no daemon runs: nothing leaves this host; `plait down` removes it"
+        );
+    }
+    Ok(removed.iter().map(|path| path.display().to_string()).collect())
 }
 
 fn clean(as_json: bool) -> anyhow::Result<()> {
@@ -142,6 +161,7 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
     let paths =
         |paths: Vec<std::path::PathBuf>| paths.iter().map(|path| path.display().to_string()).collect();
     gather("cgroup", cgroup::clean_leftovers().map(paths).map_err(Into::into));
+    gather("routing", local_delivery::clean_leftovers().map_err(Into::into));
     // Everything else is recorded in the run directory.
     match run_directory() {
         Err(error) => gather("file", Err(error.into())),
@@ -157,6 +177,7 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
             let congestion = Registry::<Algorithm>::find().and_then(|registry| registry.clean_leftovers());
             gather("congestion control", congestion.map(paths).map_err(Into::into));
             gather("rule", plait_gateway::kmod::clean_leftovers().map_err(Into::into));
+            gather("kill switch", kill_switches());
             gather("file", clean_run_directory().map(paths).map_err(Into::into));
             let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
             gather("setting", setting.map_err(Into::into));

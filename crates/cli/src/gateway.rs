@@ -1,5 +1,7 @@
 //! `plait run`, `plait serve` and `plait proxy`: from arguments to a running gateway and its end.
 
+mod router;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
@@ -13,22 +15,33 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use plait_config::{Role, TextError, parse_duration_or_seconds};
 use plait_gateway::{
-    Config, Credentials, Gateway, Identities, Monitor, Outbound, ProtectionPolicy, ProxyAccess, REKEY_AFTER,
-    Requirement, RunError, ServiceName, Settings, Trust, exit_code, run_monitor,
+    Config, Credentials, DatagramScheduler, ExitClients, ExitSettings, ExitUrl, Gateway, Identities, Monitor,
+    MonitorTasks, NegotiationSignal, Outbound, ProtectionPolicy, ProxyAccess, ProxyProtocol, REKEY_AFTER,
+    Redundancy, Requirement, Route, RunError, ServiceAddress, ServiceName, Settings, Trust, exit_code,
+    run_monitor, warn_of_missing_interfaces,
 };
 use plait_linux::sandbox::{Rules, Sandbox, ThreadGate};
 use plait_linux::signal::StopSignal;
 use plait_linux::user::User;
 use plait_proto::codec::records::Padding;
+use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
 use plait_scheduler::SchedulerConfig;
 use rustix::process::{Signal, geteuid};
 use tokio::runtime::{Builder, Runtime};
 
+pub(crate) use router::{MAX_ROUTER_CONNECTIONS, RouterArgs, network, router, router_settings};
+
 use crate::stderr::eprintln;
 
+/// Seconds that live connections may take to end, by default.
+const DRAIN: u64 = 10;
+
+/// Connections carried at once, unless the command line says.
+const MAX_CONNECTIONS: u32 = 4096;
+
 #[derive(clap::Args)]
-struct Protection {
+pub(crate) struct Protection {
     /// How connections are protected: sealed (confidential and authentic unless an attacker is active on every path),
     /// stream (confidential unless an attacker listens on the trusted path), xor64 (obfuscation only), off; a peer that was
     /// reached sealed once is not connected to in a weaker mode again (see `plait peers`) [default: sealed]
@@ -41,10 +54,18 @@ struct Protection {
     #[arg(long, value_name = "all-paths|paths:N", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_parser = requirement)]
     require: Option<RequireValue>,
+    /// What negotiates the mode in the TCP handshake: a TCP option of plait's own, or, for mode xor64 alone, a flag of
+    /// MP_CAPABLE, which any peer but one with this choice takes for plain TCP [default: option]
+    #[arg(long, value_name = "option|flag")]
+    negotiate: Option<NegotiationSignal>,
     /// Pad the records of mode sealed to a multiple of so many bytes, which hides shorter differences of length [default: 1,
     /// no padding]
     #[arg(long, value_name = "BYTES", value_parser = padding)]
     pad: Option<Padding>,
+    /// Also send every write of at most so many bytes, or `all`, on a connection of its own over each of two or more paths, in
+    /// mode sealed and if the peer does so as well: the first that arrives counts [default: 0, none]
+    #[arg(long, value_name = "BYTES|all")]
+    redundant: Option<Redundancy>,
     /// Congestion control of the connections, such as reno or plait_lia (see `plait cc`) [default: the host's, or cubic where that is
     /// bbr, with which Linux's MPTCP can deliver wrong bytes when a path is cut]
     #[arg(long, value_name = "NAME")]
@@ -54,11 +75,11 @@ struct Protection {
     #[arg(long, value_name = "NAME[:OPTIONS]", conflicts_with = "congestion_control")]
     scheduler: Option<SchedulerConfig>,
     /// Seconds that live connections may take to end after a stop was requested
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = DRAIN)]
     drain: u64,
-    /// Connections carried at once; further ones wait
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    max_connections: u32,
+    /// Connections carried at once; further ones wait [default: 4096; of a router, 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: Option<u32>,
     /// File with this gateway's key pair for mode sealed, as `plait identity` creates it [default: that of `plait
     /// identity`, if it exists]
     #[arg(long, value_name = "FILE")]
@@ -80,6 +101,18 @@ struct Peers {
     /// case [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = rekey_after)]
     rekey_after: Option<Duration>,
+    /// Connect to everything through this exit, always in mode sealed: `plait exit init` prints the URL there. Destinations and
+    /// names reach the exit only, which resolves the names
+    #[arg(long, value_name = "plait://HOST:PORT#KEY")]
+    exit: Option<ExitUrl>,
+}
+
+impl Peers {
+    /// Where connections go.
+    fn route(&self, config: &Config) -> Route {
+        let exit = self.exit.as_ref().or(config.exit.url.as_ref());
+        exit.map_or(Route::Direct, |exit| Route::Exit(exit.clone()))
+    }
 }
 
 /// The value of `--require`.
@@ -91,7 +124,14 @@ impl Protection {
     fn outbound(&self, command: &'static str, peers: &Peers, config: &Config) -> anyhow::Result<Settings> {
         let file = self.identity.as_deref().or(config.identity.as_deref());
         let trust = peers.peers.or(config.trust);
-        let identities = Identities::new(file, trust, config.pins.clone(), None)?;
+        let mut pins = config.pins.clone();
+        // Like a server's, connections to an exit are meant to be protected.
+        let mut default = None;
+        if let Route::Exit(exit) = peers.route(config) {
+            pins.insert(exit.peer().clone(), exit.key());
+            default = Some(Requirement::Mode);
+        }
+        let identities = Identities::new(file, trust, pins, None)?;
         if self.identity.is_some() && !identities.authenticates_peers() {
             bail!(
                 "--identity has no effect, because no peer is authenticated: add --peers first-use, or the peer's key to \
@@ -100,24 +140,42 @@ impl Protection {
         }
         let hybrid = peers.hybrid.or(config.hybrid).unwrap_or(true);
         let rekey_after = peers.rekey_after.or(config.rekey);
-        Ok(Settings { hybrid, rekey_after, ..self.settings(command, identities, config, None)? })
+        Ok(Settings { hybrid, rekey_after, ..self.settings(command, identities, config, default)? })
     }
 
-    /// The settings of a gateway that accepts connections for these services, or without any, for the port that it listens on.
-    /// The mode is required by default: a server's connections are meant to be protected.
+    /// The settings of a gateway that accepts connections of these clients for these services, or without any, for the port that it
+    /// listens on. The mode is required by default: a server's connections are meant to be protected.
     fn inbound(
         &self,
         command: &'static str,
         services: Vec<ServiceName>,
+        clients: Option<Vec<PublicKey>>,
         config: &Config,
     ) -> anyhow::Result<Settings> {
         let file = self.identity.as_deref().or(config.identity.as_deref());
-        let identities = Identities::new(file, None, BTreeMap::new(), config.clients.clone())?;
+        let identities = Identities::new(file, None, BTreeMap::new(), clients)?;
         let settings = self.settings(command, identities, config, Some(Requirement::Mode))?;
         Ok(Settings { services, ..settings })
     }
 
-    fn settings(
+    /// What a file says, without any options.
+    pub(crate) fn of_file() -> Protection {
+        Protection {
+            mode: None,
+            require: None,
+            negotiate: None,
+            pad: None,
+            redundant: None,
+            congestion_control: None,
+            scheduler: None,
+            drain: DRAIN,
+            max_connections: None,
+            identity: None,
+        }
+    }
+
+    /// The settings of a gateway with these identities. `default` is what is required if nothing says so.
+    pub(crate) fn settings(
         &self,
         command: &'static str,
         identities: Identities,
@@ -125,6 +183,7 @@ impl Protection {
         default: Option<Requirement>,
     ) -> anyhow::Result<Settings> {
         let mode = self.mode.or(config.mode).unwrap_or(Mode::Sealed);
+        let max_connections = self.max_connections.unwrap_or(MAX_CONNECTIONS);
         let given = self.require.map(|RequireValue(require)| require).or(config.require);
         // Mode off cannot be required.
         let require = given.unwrap_or(default.filter(|_| mode != Mode::Off));
@@ -136,15 +195,17 @@ impl Protection {
         Ok(Settings {
             command,
             policy: ProtectionPolicy::new(mode, require)?,
+            signal: self.negotiate.or(config.negotiate).unwrap_or_default(),
             identities,
             hybrid: true,
             padding: self.pad.or(config.pad),
             rekey_after: None,
+            redundancy: self.redundant.or(config.redundant).filter(|copied| *copied != Redundancy::NONE),
             services: Vec::new(),
             congestion_control,
             scheduler,
-            max_connections: self.max_connections as usize,
-            max_connections_per_peer: self.max_connections.div_ceil(4) as usize,
+            max_connections: max_connections as usize,
+            max_connections_per_peer: max_connections.div_ceil(4) as usize,
             drain: Duration::from_secs(self.drain),
             monitor: None,
         })
@@ -154,7 +215,7 @@ impl Protection {
 /// The configuration file.
 #[derive(clap::Args)]
 struct ConfigFile {
-    /// File with mode, require, hybrid, pad, rekey, congestion_control, scheduler, roles of interfaces in [paths], and keys in [identity] and [peers]; options of the command
+    /// File with mode, require, negotiate, hybrid, pad, redundant, datagram_scheduler, rekey, congestion_control, scheduler, exit, [[services]], [router], roles of interfaces in [paths] or rules in [[paths]], and keys in [identity] and [peers]; options of the command
     /// line take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -214,11 +275,21 @@ pub(crate) struct RunArgs {
 #[derive(clap::Args)]
 pub(crate) struct ServeArgs {
     /// Address and port to accept connections on; [::] accepts further subflows on every address of this host
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
-    listen: SocketAddr,
-    /// Service that connections are carried to
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
-    to: String,
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port,
+          required_unless_present_any = ["exit", "config"])]
+    listen: Option<SocketAddr>,
+    /// Service that connections are carried to, by TCP or by a unix socket [default: those of [[services]] in the file of --config,
+    /// of which each client asks for one]
+    #[arg(long, value_name = "HOST:PORT|unix:PATH", requires = "listen")]
+    to: Option<ServiceAddress>,
+    /// Tell the service the client's address by the PROXY protocol, version 2, which nginx (`listen ... proxy_protocol`), HAProxy
+    /// (`accept-proxy`) and others read
+    #[arg(long, value_name = "v2", requires = "to")]
+    proxy_protocol: Option<ProxyProtocol>,
+    /// Accept connections on this address and port, and carry them to the destinations that clients name: for clients with
+    /// `--exit`, as [exit] in the file of --config says [default: `listen` of [exit]]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port, conflicts_with_all = ["listen", "to"])]
+    exit: Option<SocketAddr>,
     /// What clients may ask for in mode sealed, where it differs from the port of --listen, as behind a port forwarding; with
     /// a name, clients must use that name; may be repeated
     #[arg(long, value_name = "[NAME:]PORT")]
@@ -233,6 +304,48 @@ pub(crate) struct ServeArgs {
     file: ConfigFile,
 }
 
+impl ServeArgs {
+    /// Fails if it would not be clear what is served, or part of it would be ignored.
+    fn check(&self, config: &Config) -> anyhow::Result<()> {
+        let (has_services, has_exit) = (!config.services.is_empty(), config.exit.listen.is_some());
+        if self.to.is_some() && has_services {
+            bail!("expected --to, or [[services]] in the file of --config, got both: remove one of them");
+        }
+        if self.listen.is_some() && self.to.is_none() && !has_services {
+            bail!("expected --to, or [[services]] in the file of --config, with --listen, got neither");
+        }
+        if self.listen.is_none() && self.exit.is_none() && has_services {
+            let exit = if has_exit { ", or --exit for the exit in it" } else { "" };
+            bail!("expected --listen ADDRESS:PORT for [[services]] in the file of --config{exit}, got none");
+        }
+        match self.service.is_empty() {
+            false if has_services => bail!(
+                "expected --service, or [[services]] in the file of --config, got both: state `name` and `port` in [[services]]"
+            ),
+            false if has_exit && self.exit.is_none() => bail!(
+                "expected --service, or an exit in the file of --config, got both: add --exit if the exit is meant, or remove \
+                 [exit] from the file"
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The paths of datagrams.
+#[derive(clap::Args)]
+struct Datagrams {
+    /// Paths of datagrams to the exit: lowest-rtt, the one with the shortest round trip; redundant, all at once; or bonded, all in
+    /// turn, put in order again at the other end [default: lowest-rtt]
+    #[arg(long, value_name = "lowest-rtt|redundant|bonded")]
+    datagram_scheduler: Option<DatagramScheduler>,
+}
+
+impl Datagrams {
+    fn scheduler(&self, config: &Config) -> DatagramScheduler {
+        self.datagram_scheduler.or(config.datagram_scheduler).unwrap_or_default()
+    }
+}
+
 /// Arguments of `plait proxy`.
 #[derive(clap::Args)]
 pub(crate) struct ProxyArgs {
@@ -245,6 +358,8 @@ pub(crate) struct ProxyArgs {
     /// Also connect to loopback and link-local addresses of this host
     #[arg(long)]
     allow_local: bool,
+    #[command(flatten)]
+    datagrams: Datagrams,
     #[command(flatten)]
     protection: Protection,
     #[command(flatten)]
@@ -273,15 +388,6 @@ fn rekey_after(text: &str) -> Result<Duration, TextError> {
     parse_duration_or_seconds(text, &REKEY_AFTER)
 }
 
-fn host_and_port(text: &str) -> Result<String, String> {
-    let expected = || format!("expected HOST:PORT, got '{text}'");
-    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
-    if host.is_empty() || !port.parse::<u16>().is_ok_and(|port| port > 0) {
-        return Err(expected());
-    }
-    Ok(text.to_owned())
-}
-
 /// An address to listen on.
 pub(crate) fn address_and_port(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
@@ -307,10 +413,19 @@ pub(crate) fn stop_signal() -> anyhow::Result<StopSignal> {
 /// Runs a gateway, whose threads wait until it confines itself through the gate, once it is set up. If this is root, a monitor
 /// keeps what only root can do.
 fn block_on_gated<T>(
-    mut settings: Settings,
+    settings: Settings,
     work: impl AsyncFnOnce(Settings, &ThreadGate) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let monitor = geteuid().is_root().then(|| start_monitor(&settings)).transpose()?;
+    block_on_gated_with(settings, &[], work)
+}
+
+/// The same, with further arguments for the monitor.
+pub(crate) fn block_on_gated_with<T>(
+    mut settings: Settings,
+    monitor: &[OsString],
+    work: impl AsyncFnOnce(Settings, &ThreadGate) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let monitor = geteuid().is_root().then(|| start_monitor(&settings, monitor)).transpose()?;
     settings.monitor = monitor.clone();
     let gate = Arc::new(ThreadGate::default());
     let of_threads = Arc::clone(&gate);
@@ -327,9 +442,9 @@ fn block_on_gated<T>(
 }
 
 /// Runs this executable as the monitor of this process.
-fn start_monitor(settings: &Settings) -> anyhow::Result<Arc<Monitor>> {
+fn start_monitor(settings: &Settings, further: &[OsString]) -> anyhow::Result<Arc<Monitor>> {
     let mut command = Command::new(env::current_exe().context("cannot find this executable")?);
-    command.arg("monitor");
+    command.arg("monitor").args(further);
     if let Some(file) = settings.identities.known_peers() {
         let file = path::absolute(file).context("cannot find the file of known peers")?;
         command.arg("--known-peers").arg(file);
@@ -351,14 +466,39 @@ pub(crate) struct MonitorArgs {
     /// Close subflows on silent paths for the gateway
     #[arg(long)]
     close_subflows: bool,
+
+    /// Configuration file to read for the gateway
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Remove the kill switch in the end
+    #[arg(long)]
+    release_kill_switch: bool,
+
+    /// Remove this file in the run directory in the end
+    #[arg(long, value_name = "FILE")]
+    host_lock: Option<PathBuf>,
+
+    /// The process whose control group the gateway enters
+    #[arg(long, value_name = "PID")]
+    predecessor: Option<u32>,
 }
 
 pub(crate) fn monitor(args: MonitorArgs) -> anyhow::Result<()> {
-    Ok(run_monitor(args.known_peers, args.close_subflows)?)
+    let MonitorArgs { known_peers, close_subflows, config, release_kill_switch, host_lock, predecessor } =
+        args;
+    Ok(run_monitor(MonitorTasks {
+        known_peers,
+        close_subflows,
+        config,
+        release_kill_switch,
+        host_lock,
+        predecessor,
+    })?)
 }
 
 /// Gives up all privileges that the rules do not name.
-fn confine(gate: &ThreadGate, rules: io::Result<Rules>) -> anyhow::Result<()> {
+pub(crate) fn confine(gate: &ThreadGate, rules: io::Result<Rules>) -> anyhow::Result<()> {
     let rules = rules.context("cannot prepare to give up privileges")?;
     let missing = gate.confine(Sandbox::new(rules)?)?;
     for feature in missing {
@@ -387,6 +527,7 @@ where
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let config = args.paths.config()?;
     let settings = args.protection.outbound("run", &args.peers, &config)?;
+    let route = args.peers.route(&config);
     let user = args.user.as_deref().map(|name| User::find(name).map(Some)).unwrap_or_else(User::caller)?;
     if let Some((user, missing)) = user.as_ref().and_then(|user| Some((user, user.missing_capabilities()?))) {
         bail!(
@@ -397,7 +538,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     block_on_gated(settings, async |settings, gate| {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
-        let outbound = Arc::new(Outbound::start(&gateway, config.roles)?);
+        let outbound = Outbound::start(&gateway, config.roles)?.with_route(route)?;
+        let outbound = Arc::new(outbound.with_early_data(config.exit.early_data));
         let mut command = args.command.into_iter();
         let program = command.next().context("no program given")?;
         let started = |program| {
@@ -424,22 +566,95 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let mut settings = args.protection.inbound("serve", args.service, &args.file.read()?)?;
+    let config = args.file.read()?;
+    args.check(&config)?;
+    // It uses none, but the file may be shared with a client, and have a mistake.
+    warn_of_missing_interfaces(&config.roles);
+    let Some(listen) = args.listen else { return serve_exit(args, &config) };
+    let listed = config.services.iter().filter_map(|service| service.clients.as_ref());
+    let listed = listed.count() > 0;
+    let mut settings = args.protection.inbound("serve", args.service, config.clients.clone(), &config)?;
     if let Some(max) = args.max_connections_per_peer {
         settings.max_connections_per_peer = max as usize;
+    }
+    if listed && !settings.identities.has_key_pair() {
+        bail!(
+            "expected a key pair, with which clients authenticate this host, for `clients` in [[services]], got none: create one \
+             by `plait identity`"
+        );
     }
     block_on_gated(settings, async |settings, gate| {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
-        let listener = gateway.bind(args.listen)?;
+        let listener = gateway.bind(listen)?;
         confine(gate, gateway.sandbox_rules())?;
-        until_stopped(&gateway, gateway.serve(listener, &args.to)).await
+        let Some(to) = args.to else {
+            let mut served = Ok(());
+            let serve = async { served = gateway.serve_services(listener, &config.services).await };
+            until_stopped(&gateway, serve).await?;
+            return Ok(served?);
+        };
+        until_stopped(&gateway, gateway.serve(listener, to, args.proxy_protocol)).await
     })
+}
+
+fn serve_exit(args: ServeArgs, config: &Config) -> anyhow::Result<()> {
+    let Some(listen) = args.exit.or(config.exit.listen) else {
+        bail!("expected --listen and --to, --exit, or `listen` in [exit] of the file, got none of them");
+    };
+    let exit = exit_settings(config)?;
+    let clients = match &exit.clients {
+        ExitClients::Any => None,
+        ExitClients::Listed(clients) => Some(clients.clone()),
+    };
+    let listed = clients.is_some();
+    let mut settings = args.protection.inbound("serve", args.service, clients, config)?;
+    if !settings.identities.has_key_pair() {
+        bail!(
+            "expected a key pair, by which clients recognize this exit, got none: create one by `plait exit init`"
+        );
+    }
+    if !(settings.policy.requires() && settings.policy.mode() == Mode::Sealed) {
+        bail!("expected mode 'sealed', required, for an exit: omit --mode and --require=false");
+    }
+    settings.max_connections_per_peer = match args.max_connections_per_peer {
+        Some(max) => max as usize,
+        // Its own limit of connections is that of a key.
+        None if listed => settings.max_connections,
+        None => settings.max_connections_per_peer,
+    };
+    block_on_gated(settings, async |settings, gate| {
+        let gateway = Gateway::start(settings)?;
+        gateway.publish();
+        let listener = gateway.bind_exit(listen)?;
+        confine(gate, gateway.sandbox_rules())?;
+        until_stopped(&gateway, gateway.serve_exit(listener, exit)).await
+    })
+}
+
+/// What the exit of a configuration is. Who may use it must be said.
+pub(crate) fn exit_settings(config: &Config) -> anyhow::Result<ExitSettings> {
+    let listed = config.clients.clone().map(ExitClients::Listed);
+    let Some(clients) = config.exit.clients.clone().or(listed) else {
+        bail!(
+            "expected `clients` in [exit] of the file (--config), got none: list the keys that `plait identity` prints at \
+             the clients, or write clients = \"any\" to carry everybody's connections"
+        );
+    };
+    let by_client = config.exit.by_client.clone();
+    let is_listed = |key: &PublicKey| matches!(&clients, ExitClients::Listed(listed) if listed.contains(key));
+    if let Some(key) = by_client.keys().find(|key| !is_listed(key)) {
+        bail!(
+            "expected the keys of [exit.client] to be listed in `clients` of [exit], got {key}, which is not"
+        );
+    }
+    Ok(ExitSettings { clients, each: config.exit.each.clone(), by_client })
 }
 
 pub(crate) fn proxy(args: ProxyArgs) -> anyhow::Result<()> {
     let config = args.paths.config()?;
     let settings = args.protection.outbound("proxy", &args.peers, &config)?;
+    let (route, datagrams) = (args.peers.route(&config), args.datagrams.scheduler(&config));
     let credentials = args.credentials.as_deref().map(Credentials::from_file).transpose()?;
     if credentials.is_none() && !args.listen.ip().to_canonical().is_loopback() {
         bail!(
@@ -453,7 +668,9 @@ pub(crate) fn proxy(args: ProxyArgs) -> anyhow::Result<()> {
         let listener = Outbound::proxy_listener(args.listen).await?;
         let gateway = Gateway::start(settings)?;
         gateway.publish();
-        let outbound = Arc::new(Outbound::start(&gateway, config.roles)?);
+        let outbound = Outbound::start(&gateway, config.roles)?.with_route(route)?;
+        let outbound = outbound.with_early_data(config.exit.early_data);
+        let outbound = Arc::new(outbound.with_datagram_scheduler(datagrams));
         confine(gate, outbound.sandbox_rules(None))?;
         until_stopped(&gateway, outbound.proxy(listener, access)).await
     })

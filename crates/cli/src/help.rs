@@ -1,19 +1,29 @@
-//! `plait --help`: the commands in groups.
+//! Help: `plait --help` lists the commands in groups, and every command has examples.
 
 use std::fmt::Write as _;
 
 use clap::Command;
 
+use crate::examples;
+
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Protect connections", &["run", "serve", "proxy", "identity", "peers", "kmod"]),
-    ("Inspect this host", &["status", "paths", "top", "metrics", "doctor", "probe"]),
+    (
+        "Protect connections",
+        &["up", "down", "run", "serve", "proxy", "router", "daemon", "exit", "identity", "peers", "kmod"],
+    ),
+    ("Inspect this host", &["status", "paths", "top", "web", "metrics", "doctor", "probe"]),
     ("Record and analyze", &["capture", "analyze", "report", "trace", "audit"]),
     ("Control packets and rates", &["policy", "cc", "sched"]),
-    ("Experiment", &["lab", "demo", "codec"]),
+    ("Experiment", &["lab", "demo", "codec", "version"]),
 ];
 
+/// Completes the help of the whole program and of each command.
+pub(crate) fn complete(command: Command) -> Command {
+    grouped(examples::add_to_help(command))
+}
+
 /// Replaces the flat list of commands in the help of the whole program.
-pub(crate) fn grouped(command: Command) -> Command {
+fn grouped(command: Command) -> Command {
     let header = *command.get_styles().get_header();
     let literal = *command.get_styles().get_literal();
     let mut list = String::new();
@@ -28,7 +38,7 @@ pub(crate) fn grouped(command: Command) -> Command {
         list.push('\n');
     }
     command.help_template(format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}{header}Options:{header:#}\n{{options}}"
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}{header}Options:{header:#}\n{{options}}{{after-help}}"
     ))
 }
 

@@ -11,7 +11,7 @@ use plait_gateway::kmod::{ModuleError, disable, enablers};
 use serde_json::json;
 
 use crate::gateway::{block_on, stop_signal};
-use crate::stdout::{Stdout, print_json, print_text};
+use crate::stdout::{Stdout, json_line, print_json, print_text};
 
 /// Arguments of `plait kmod`.
 #[derive(clap::Subcommand)]
@@ -92,7 +92,7 @@ fn enable(options: Options, as_json: bool) -> anyhow::Result<()> {
 fn announce(enabled: &Enabled, as_json: bool) -> anyhow::Result<()> {
     let mut out = Stdout::new();
     if as_json {
-        writeln!(out, "{}", serde_json::to_string(enabled)?)?;
+        writeln!(out, "{}", json_line(enabled)?)?;
     } else {
         write!(out, "from now on: ")?;
         print(enabled, &mut out)?;

@@ -8,28 +8,39 @@ mod audit;
 mod capture;
 mod cc;
 mod codec;
+mod daemon;
 mod demo;
 mod doctor;
 mod error;
 mod escape;
+mod examples;
+mod exit;
 mod gateway;
+mod generate;
 mod help;
 mod identity;
 mod kernel_algorithms;
 mod kmod;
 mod lab;
+mod listener;
 mod metrics;
+mod missing_route;
 mod paths;
 mod peers;
 mod policy;
 mod probe;
+mod programs;
 mod report;
 mod sched;
+mod snapshot;
 mod status;
 mod stderr;
 mod stdout;
 mod top;
 mod trace;
+mod up;
+mod version;
+mod web;
 
 use std::process::ExitCode;
 
@@ -46,7 +57,7 @@ use crate::stderr::eprintln;
 #[derive(Parser)]
 #[command(name = "plait", version, max_term_width = 100)]
 struct Cli {
-    /// Log progress to stderr (-vv: debug messages)
+    /// Log progress and connections to stderr (-vv: debug messages, -vvv: also those of libbpf)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -62,9 +73,20 @@ enum Command {
     Serve(gateway::ServeArgs),
     /// Offer a SOCKS5 and HTTP proxy that protects connections
     Proxy(gateway::ProxyArgs),
+    /// Protect the connections of the hosts behind an interface, transparently
+    Router(gateway::RouterArgs),
+    /// Do everything that a file says: whole host, proxy, services, exit, metrics
+    Daemon(daemon::Args),
+    /// Send the connections of the whole host through an exit, from now on
+    Up(up::UpArgs),
+    /// Undo `plait up`
+    Down(up::DownArgs),
     /// Keep what only root can do for a gateway that is not
     #[command(hide = true)]
     Monitor(gateway::MonitorArgs),
+    /// Prepare this host to be an exit, which connects to what its clients ask for
+    #[command(subcommand)]
+    Exit(exit::ExitCommand),
     /// Create or show the key pair by which peers recognize this host
     Identity(identity::Args),
     /// Show the peers that were reached sealed, and so are never carried in a weaker mode again
@@ -78,6 +100,8 @@ enum Command {
     Paths(paths::Args),
     /// Watch the connections and subflows of this host
     Top(top::Args),
+    /// Show paths, connections and failovers as they are in a browser
+    Web(web::Args),
     /// Export connections, paths, kernel counters and gateways to Prometheus
     Metrics(metrics::Args),
     /// Check what this host has and lacks for plait, or why connections to a host have no further subflow
@@ -112,6 +136,11 @@ enum Command {
     /// Transform stdin to stdout by a mode's codec
     #[command(subcommand)]
     Codec(codec::Args),
+    /// Show version, commit and date of this program
+    Version(version::Args),
+    /// Write man pages and shell completions
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 fn main() -> ExitCode {
@@ -131,7 +160,7 @@ fn main() -> ExitCode {
 }
 
 fn parse(styles: Styles) -> Result<Cli, clap::Error> {
-    let matches = help::grouped(Cli::command().styles(styles)).try_get_matches()?;
+    let matches = help::complete(Cli::command().styles(styles)).try_get_matches()?;
     Cli::from_arg_matches(&matches)
 }
 
@@ -152,13 +181,19 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => gateway::serve(args),
         Command::Proxy(args) => gateway::proxy(args),
+        Command::Router(args) => gateway::router(args),
+        Command::Daemon(args) => daemon::run(args),
+        Command::Up(args) => up::up(args),
+        Command::Down(args) => up::down(&args),
         Command::Monitor(args) => gateway::monitor(args),
+        Command::Exit(command) => exit::run(command),
         Command::Identity(args) => identity::run(args),
         Command::Peers(args) => peers::run(args),
         Command::Kmod(args) => kmod::run(args),
         Command::Status(args) => status::run(args),
         Command::Paths(args) => paths::run(args),
         Command::Top(args) => top::run(args),
+        Command::Web(args) => web::run(args),
         Command::Metrics(args) => metrics::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Probe(args) => probe::run(args),
@@ -170,20 +205,23 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Sched(args) => sched::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Codec(args) => codec::run(args),
+        Command::Version(args) => version::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Run(_) | Command::Capture(_) | Command::Lab(_) | Command::Policy(_) => {
             unreachable!("handled by main, as they exit with a status of their own")
         }
     }
 }
 
-/// Logs warnings always, progress with -v, plait's debug messages with -vv; RUST_LOG overrides.
+/// Logs warnings always, progress and ended connections with -v, plait's debug messages with -vv, and those of libbpf with -vvv;
+/// RUST_LOG overrides.
 fn log_to_stderr(verbose: u8) {
+    let debug = "info,plait_congestion=debug,plait_gateway=debug,plait_linux=debug,plait_lab=debug,plait_emulator=debug,plait_policy=debug";
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        _ => {
-            "info,plait_congestion=debug,plait_gateway=debug,plait_linux=debug,plait_lab=debug,plait_emulator=debug,plait_policy=debug"
-        }
+        0 => "warn".to_owned(),
+        1 => "info".to_owned(),
+        2 => debug.to_owned(),
+        _ => format!("{debug},libbpf=debug"),
     };
     let requested = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse().ok());
     let levels: Targets = requested.unwrap_or_else(|| level.parse().expect("valid levels"));

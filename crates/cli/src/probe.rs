@@ -9,6 +9,7 @@ use plait_config::{TextError, parse_duration_or_seconds};
 use plait_doctor::{MeasuredPath, PeerMeasurement, PeerPlan, Plan};
 
 use crate::doctor::connection::Target;
+use crate::gateway::address_and_port;
 use crate::stderr::eprintln;
 use crate::stdout::{Stdout, print_json};
 
@@ -33,8 +34,9 @@ pub(crate) struct Args {
     /// Find out how long a connection may be idle, up to this time, such as 10min
     #[arg(long, value_name = "TIME", value_parser = idle_time, requires = "peer")]
     idle: Option<Duration>,
-    /// Be the other end of `--peer`: whoever can connect can let it send for a minute
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["target", "interface", "peer", "json"])]
+    /// Be the other end of `--peer`: any client can make it send for a minute
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port,
+          conflicts_with_all = ["target", "interface", "peer", "json"])]
     listen: Option<SocketAddr>,
     /// Print JSON
     #[arg(long)]

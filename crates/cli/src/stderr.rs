@@ -40,12 +40,22 @@ pub(crate) fn set_message(bar: &ProgressBar, text: &str) {
 /// another event.
 pub(crate) struct Log {
     coloured: bool,
+    /// Each line starts with its priority instead of its level (`sd-daemon(3)`).
+    journal: bool,
 }
 
 impl Log {
     pub(crate) fn new() -> Self {
-        Self { coloured: AutoStream::choice(&io::stderr()) != ColorChoice::Never }
+        let coloured = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
+        Self { coloured, journal: is_journal() }
     }
+}
+
+/// Whether stderr is a stream of the journal, whose device and inode the service manager passes (`systemd.exec(5)`).
+fn is_journal() -> bool {
+    let Ok(passed) = std::env::var("JOURNAL_STREAM") else { return false };
+    let stderr = rustix::fs::fstat(io::stderr());
+    stderr.is_ok_and(|found| passed == format!("{}:{}", found.st_dev, found.st_ino))
 }
 
 impl<S: Subscriber> Layer<S> for Log {
@@ -59,9 +69,25 @@ impl<S: Subscriber> Layer<S> for Log {
             };
         });
         let level = *event.metadata().level();
+        if self.journal {
+            let prefix = format!("<{}>", priority(level));
+            let text = escape(text.trim_start()).replace('\n', &format!("\n{prefix}"));
+            let _ = io::stderr().write_all(format!("{prefix}{text}\n").as_bytes());
+            return;
+        }
         let style = if self.coloured { style(level) } else { Style::new() };
         let text = escape(&text).replace('\n', "\n      ");
         let _ = io::stderr().write_all(format!("{style}{level:>5}{style:#}{text}\n").as_bytes());
+    }
+}
+
+/// As in `syslog(3)`.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
     }
 }
 

@@ -7,10 +7,18 @@ use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal as _, StdoutLock, Write};
 
 use anstream::{AutoStream, ColorChoice};
-use anstyle::Style;
+use anstyle::{AnsiColor, Style};
+use plait_config::Versioned;
 use serde::Serialize;
 
 use crate::escape::{EscapingWriter, escape_line};
+
+/// Headings.
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+/// What a reader should look at, and need not be wrong.
+pub(crate) const ATTENTION: Style = AnsiColor::Yellow.on_default();
 
 /// Buffered stdout; flush it at the end.
 pub(crate) struct Stdout(EscapingWriter<BufWriter<Pipe>>);
@@ -62,6 +70,10 @@ pub(crate) fn is_terminal() -> bool {
 pub(crate) struct StyledText(Vec<(Style, String)>);
 
 impl StyledText {
+    pub(crate) fn new(style: Style, text: impl fmt::Display) -> StyledText {
+        StyledText(vec![(style, text.to_string())])
+    }
+
     pub(crate) fn push(&mut self, style: Style, text: impl fmt::Display) {
         self.0.push((style, text.to_string()));
     }
@@ -79,9 +91,24 @@ impl fmt::Write for StyledText {
     }
 }
 
-/// Prints a document as indented JSON.
+/// Prints a document, which is an object, as indented JSON with its version.
 pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
-    print_text(&(serde_json::to_string_pretty(document)? + "\n"))
+    print_text(&(json_text(document)? + "\n"))
+}
+
+/// A document, which is an object, as indented JSON with its version.
+pub(crate) fn json_text(document: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&Versioned::new(document))
+}
+
+/// A document, which is an object, as JSON with its version, without line breaks.
+pub(crate) fn json_line(document: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(&Versioned::new(document))
+}
+
+/// Prints a list as indented JSON, which has no version.
+pub(crate) fn print_json_list(list: &[impl Serialize]) -> anyhow::Result<()> {
+    print_text(&(serde_json::to_string_pretty(list)? + "\n"))
 }
 
 pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {

@@ -5,7 +5,6 @@ mod draw;
 mod fixture;
 mod keyboard;
 mod list;
-mod snapshot;
 mod table;
 mod terminal;
 
@@ -18,8 +17,8 @@ use plait_config::{TextError, parse_duration_or_seconds};
 use plait_linux::diag::{Growth, Watch};
 use plait_scheduler::SteeredSubflows;
 
-use crate::stdout::{self, Stdout};
-use snapshot::{Snapshot, steered_subflows};
+use crate::snapshot::{Snapshot, steered_subflows};
+use crate::stdout::{self, Stdout, json_text};
 
 /// Arguments of `plait top`.
 #[derive(clap::Args)]
@@ -59,7 +58,7 @@ fn once(args: &Args) -> anyhow::Result<()> {
     let steered = steered_subflows(SteeredSubflows::open().ok().as_ref());
     let snapshot = Snapshot::new(samples, &grown, elapsed, &steered);
     let text = match args.json {
-        true => serde_json::to_string_pretty(&snapshot)? + "\n",
+        true => json_text(&snapshot)? + "\n",
         false => table::text(&snapshot),
     };
     let mut out = Stdout::until_closed();

@@ -4,12 +4,16 @@
 
 use std::path::Path;
 
+use plait_config::Versioned;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
 fn generate<T: JsonSchema>(title: &str) -> Schema {
-    let mut schema =
-        SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
+    let generator = || SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut schema = generator().into_root_schema_for::<Versioned<T>>();
+    if let Some(description) = generator().into_root_schema_for::<T>().get("description") {
+        schema.insert("description".into(), description.clone());
+    }
     schema.insert("title".into(), title.into());
     schema
 }

@@ -2,8 +2,8 @@
 //!
 //! # Units
 //! [`Rate`], [`Size`], [`parse_delay`], [`parse_time`] and [`parse_duration`] parse `54mbit`, `30kB`, `21.5ms` and
-//! `16s`, in files and on command lines. Invalid text is a [`TextError`]: expected X, got Y. [`grouped`] and
-//! [`pluralize`] format numbers for people.
+//! `16s`, in files and on command lines. Invalid text is a [`TextError`]: expected X, got Y. [`grouped`],
+//! [`pluralize`], [`format_size`] and [`format_duration`] format numbers for people.
 //!
 //! # Files
 //! [`Source`] is the name and text of a file. [`Source::parse`] deserializes it. Every error in the file, whether
@@ -53,22 +53,28 @@
 //! # Paths
 //! [`Role`] is a path's role, in the files and on the command lines that declare it.
 //!
+//! # JSON documents
+//! [`Versioned`] adds the version of the schemas to a document.
+//!
 //! [`AtomicFile`] writes a file that appears only when it is complete.
 //!
 //! No function here panics, whatever the text.
 
 mod atomic_file;
 mod diagnostic;
+mod display;
 mod duration;
 mod error;
 mod number;
 mod rate;
 mod role;
+mod schema_version;
 mod shorthand;
 mod size;
 
 pub use atomic_file::{AtomicFile, with_path};
 pub use diagnostic::{Diagnostic, LoadError, Source, Span, load};
+pub use display::{format_duration, format_size};
 pub use duration::{
     deserialize_delay, deserialize_time, parse_delay, parse_duration, parse_duration_or_seconds, parse_time,
 };
@@ -76,6 +82,7 @@ pub use error::TextError;
 pub use number::{decimal, grouped, pluralize};
 pub use rate::Rate;
 pub use role::Role;
+pub use schema_version::{SCHEMA_VERSION, Versioned};
 pub use shorthand::{Shorthand, deserialize_shorthand, deserialize_text};
 pub use size::{Bytes, Size};
 pub use toml::Spanned;

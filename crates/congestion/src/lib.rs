@@ -38,5 +38,5 @@ pub use connections::{Connection, Subflow, connections};
 pub use error::Error;
 pub use kernel_algorithm::KernelAlgorithm;
 pub use model::Path;
-pub use object::{iterate, open, part, probe, redirect_messages};
+pub use object::{iterate, open, part, probe};
 pub use registry::{Registry, Unloaded, Use};

@@ -5,7 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore as _, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{Iter, Link, MapCore as _, MapType, Object, ObjectBuilder, OpenObject};
+use plait_linux::libbpf;
 
 use crate::skeleton::cgroup::CgroupSkelBuilder;
 use crate::{Algorithm, Error, KernelAlgorithm};
@@ -60,7 +61,7 @@ pub fn part(object: &Object, name: &str) -> Result<OwnedFd, Error> {
 
 /// Enables an algorithm for the sockets of a control group until the result is dropped, or unpinned if it was pinned.
 pub(crate) fn attach_to_cgroup(kernel_name: &str, cgroup: BorrowedFd<'_>) -> Result<Link, Error> {
-    redirect_messages();
+    libbpf::log_messages();
     let mut storage = MaybeUninit::uninit();
     let mut program =
         CgroupSkelBuilder::default().open(&mut storage).map_err(Error::kernel("read the programs"))?;
@@ -100,13 +101,8 @@ pub fn iterate(program: &Link) -> libbpf_rs::Result<Vec<u8>> {
 /// # Errors
 /// [`Error::Kernel`].
 pub fn open(bytes: &[u8]) -> Result<OpenObject, Error> {
-    redirect_messages();
+    libbpf::log_messages();
     ObjectBuilder::default().open_memory(bytes).map_err(Error::kernel("read the programs"))
-}
-
-/// Redirects messages of libbpf, such as the long verifier log of a rejected program, to the debug log.
-pub fn redirect_messages() {
-    libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
 }
 
 pub(crate) fn program_of(algorithm: Algorithm) -> &'static [u8] {

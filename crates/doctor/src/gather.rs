@@ -84,7 +84,7 @@ pub(crate) fn check_target(
     interfaces: &[Interface],
     names: &[String],
 ) -> Result<(), GatherError> {
-    let own = interfaces.iter().flat_map(|interface| &interface.addresses).any(|own| own.ip == target.ip());
+    let own = interfaces.iter().any(|interface| interface.has_address(target.ip()));
     if own || target.ip().is_loopback() || target.ip().is_unspecified() {
         return Err(GatherError::ThisHost(target.ip()));
     }

@@ -13,6 +13,8 @@ enum plait_option_number {
 	PLAIT_OPTION_KIND = 254,
 	PLAIT_OPTION_EXID = 0x504c4149,
 	PLAIT_OPTION_VERSION = 1,
+	/* In place of the version where a flag of MP_CAPABLE stands for the option, which then does not leave the host. */
+	PLAIT_OPTION_BY_FLAG = 0xff,
 };
 
 /*
@@ -84,8 +86,17 @@ struct plait_negotiate_settings {
 	/* Report every outcome. */
 	__u32 report_outcomes;
 	struct plait_selection selection;
+	/* capable_flag.bpf.c carries the option by a flag. */
+	__u32 by_flag;
 };
-_Static_assert(sizeof(struct plait_negotiate_settings) == 96, "no hidden padding");
+_Static_assert(sizeof(struct plait_negotiate_settings) == 100, "no hidden padding");
+
+/* Written before the programs are attached. */
+struct plait_flag_settings {
+	/* The id of the gateway's control group. */
+	__u64 cgroup;
+};
+_Static_assert(sizeof(struct plait_flag_settings) == 8, "no hidden padding");
 
 /* Bits of plait_option.modes. A responder chooses the highest bit that both sides know. */
 enum plait_mode {
@@ -184,8 +195,46 @@ struct plait_redirect_settings {
 	__u16 require;
 	/* Hold SYNs until the gateway releases them. */
 	__u16 hold;
+	/*
+	 * Redirect DNS, too: queries to the gateway's sockets on these ports of 127.0.0.1 and ::1, network order, even those to
+	 * resolvers on loopback, which would ask others. 0: no such socket.
+	 */
+	__u16 dns;
+	__u16 dns_v4;
+	__u16 dns_v6;
 };
-_Static_assert(sizeof(struct plait_redirect_settings) == 8, "no hidden padding");
+_Static_assert(sizeof(struct plait_redirect_settings) == 14, "no hidden padding");
+
+/* Whose traffic of a whole host is redirected. Written while the programs are attached. */
+struct plait_scope {
+	/* The cookie of the network namespace; 0: everything in the cgroup that the programs are attached to. */
+	__u64 namespace;
+	/* The id of the gateway's cgroup, whose traffic is not. */
+	__u64 gateway;
+	/* Whether only that of the users, or programs, in the maps is. */
+	__u32 by_user;
+	__u32 by_program;
+};
+_Static_assert(sizeof(struct plait_scope) == 24, "no hidden padding");
+
+/* Keys of networks, in network order, as a longest-prefix match has them. */
+struct plait_net_v4 {
+	__u32 prefix_length;
+	__u32 address;
+};
+_Static_assert(sizeof(struct plait_net_v4) == 8, "no hidden padding");
+
+struct plait_net_v6 {
+	__u32 prefix_length;
+	__u32 address[4];
+};
+_Static_assert(sizeof(struct plait_net_v6) == 20, "no hidden padding");
+
+/* The name of a program: that of its main thread (comm). */
+struct plait_program {
+	__u8 name[16];
+};
+_Static_assert(sizeof(struct plait_program) == 16, "no hidden padding");
 
 /* The original destination of a redirected socket. Ports and addresses in network order. */
 struct plait_destination {
@@ -223,5 +272,99 @@ struct plait_syn {
 	__u8 headers[PLAIT_SYN_MAX_LEN];
 };
 _Static_assert(sizeof(struct plait_syn) == 152, "no hidden padding");
+
+enum plait_router_mark {
+	/* Of a packet that is delivered to this host, whatever its destination: "plai". */
+	PLAIT_MARK_LOCAL = 0x706c6169,
+	/* Of a SYN that was held and is received again. */
+	PLAIT_MARK_RELEASED = 0x706c6170,
+};
+
+/* Written before the programs are attached. */
+struct plait_router_settings {
+	/* The gateway answers DNS, that to this host, too. */
+	__u32 dns;
+	/* The gateway carries datagrams. */
+	__u32 datagrams;
+	/* Drop what the gateway does not carry. */
+	__u32 closed;
+};
+_Static_assert(sizeof(struct plait_router_settings) == 12, "no hidden padding");
+
+enum plait_network_kind {
+	/* An address of this host. */
+	PLAIT_NETWORK_OWN = 1,
+	/* Destinations that the kernel forwards. */
+	PLAIT_NETWORK_EXCLUDED = 2,
+};
+
+/* A network as a key of a trie. IPv4 networks are mapped to IPv6. */
+struct plait_network {
+	/* Bits. */
+	__u32 prefix;
+	/* Network order. */
+	__u32 address[4];
+};
+_Static_assert(sizeof(struct plait_network) == 20, "no hidden padding");
+
+/* A connection of a host behind an interface. Network order; IPv4 addresses are mapped to IPv6. */
+struct plait_lan_flow {
+	__u32 client[4];
+	__u32 destination[4];
+	__u16 client_port;
+	__u16 destination_port;
+};
+_Static_assert(sizeof(struct plait_lan_flow) == 36, "no hidden padding");
+
+/* A held SYN of a host behind an interface, without its data. */
+struct plait_lan_syn {
+	/* Index of the interface. */
+	__u32 interface;
+	__u32 length;
+	/* The headers of IP and TCP. */
+	__u8 headers[PLAIT_SYN_MAX_LEN];
+};
+_Static_assert(sizeof(struct plait_lan_syn) == 108, "no hidden padding");
+
+/* The gateway's sockets. */
+enum plait_router_socket {
+	PLAIT_SOCKET_TCP4 = 0,
+	PLAIT_SOCKET_TCP6 = 1,
+	PLAIT_SOCKET_UDP4 = 2,
+	PLAIT_SOCKET_UDP6 = 3,
+	PLAIT_SOCKETS = 4,
+};
+/* Rules of paths that can have limits. */
+#define PLAIT_MAX_PATH_RULES 64
+
+enum plait_path_report {
+	/* Beside the number of the rule: more arrives than the rate allows. */
+	PLAIT_PATH_TOO_FAST = 1 << 16,
+};
+
+/* What the interfaces of a rule may carry together; written by user space. */
+struct plait_path_limit {
+	/* Bytes of IP packets per second, in each direction; 0: any number. */
+	__u64 rate;
+	/* plait_path_use.bytes may reach this; ~0: any number. */
+	__u64 allowance;
+	/* From so many bytes before the allowance on, the rate falls with what is left. */
+	__u64 taper;
+};
+_Static_assert(sizeof(struct plait_path_limit) == 24, "no hidden padding");
+
+/* What they carried; written by the programs. */
+struct plait_path_use {
+	/* Bytes of IP packets since the start, in both directions. */
+	__u64 bytes;
+	/* Those of the last report. */
+	__u64 reported;
+	/* ns, of the monotonic clock: when what was sent, and what was received, is over at the rate. */
+	__u64 busy_until[2];
+	/* ns: the last report that more arrives than the rate allows, and the last packet that was dropped for that. */
+	__u64 warned;
+	__u64 dropped;
+};
+_Static_assert(sizeof(struct plait_path_use) == 48, "no hidden padding");
 
 #endif

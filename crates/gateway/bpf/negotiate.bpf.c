@@ -11,6 +11,8 @@
  *	ACK, data	initiator	confirms offer and choice, until the responder's next packet
  *	RST		either		tells why, if user space says so and the peer speaks plait
  *
+ * capable_flag.bpf.c can carry offer, choice and confirmation by a flag of MP_CAPABLE instead.
+ *
  * Without the confirmation, a path that strips the option only from the SYN-ACK would leave the responder
  * decoding a plain stream. A responder under a SYN flood sends SYN cookies and stores nothing: then the
  * confirmation is all it has. Its choice depends only on offer and settings, so it can compute it again.
@@ -74,6 +76,20 @@ static __always_inline int is_selected(struct mptcp_sock *msk, __u16 port)
 	       selects(&config->selection, ((struct sock *)msk)->sk_mark, port);
 }
 
+/* Whether a flag of MP_CAPABLE carries the option, and not the packets as they leave. */
+static __always_inline int is_by_flag(void)
+{
+	struct plait_negotiate_settings *config = get_settings();
+
+	return config && config->by_flag;
+}
+
+/* Two ends of which one negotiates by the flag differ in this. */
+static __always_inline __u8 own_version(void)
+{
+	return is_by_flag() ? PLAIT_OPTION_BY_FLAG : PLAIT_OPTION_VERSION;
+}
+
 static __always_inline struct plait_option option(__u8 modes)
 {
 	return (struct plait_option){
@@ -81,7 +97,7 @@ static __always_inline struct plait_option option(__u8 modes)
 	    .length = sizeof(struct plait_option),
 	    .exid = {PLAIT_OPTION_EXID >> 24, PLAIT_OPTION_EXID >> 16 & 0xff, PLAIT_OPTION_EXID >> 8 & 0xff,
 		     PLAIT_OPTION_EXID & 0xff},
-	    .version = PLAIT_OPTION_VERSION,
+	    .version = own_version(),
 	    .modes = modes,
 	};
 }
@@ -117,7 +133,7 @@ static __always_inline __u8 common_mode(const struct plait_option *offer)
 {
 	__u8 common = offer->modes & own_modes();
 
-	if (offer->version != PLAIT_OPTION_VERSION)
+	if (offer->version != own_version())
 		return 0;
 	for (int bit = 7; bit >= 0; bit--)
 		if (common & 1 << bit)
@@ -343,7 +359,7 @@ static __always_inline void initiator_established(struct bpf_sock_ops *ctx)
 		return;
 	if (load_option(ctx, &choice, 0)) {
 		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0, own_modes());
-	} else if (choice.version != PLAIT_OPTION_VERSION) {
+	} else if (choice.version != own_version()) {
 		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0, own_modes());
 	} else if (!(choice.modes & own_modes()) || choice.modes & (choice.modes - 1)) {
 		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, choice.modes, own_modes());
@@ -381,12 +397,15 @@ static __always_inline int load_confirmed(struct bpf_sock_ops *ctx, __u8 *offere
 	return -1;
 }
 
-/* The initiator confirms if and only if it received both the choice and MP_CAPABLE; anything else is refused. */
+/*
+ * The initiator confirms if and only if it received both the choice and MP_CAPABLE; anything else is refused. A flag of
+ * MP_CAPABLE cannot confirm without it: if both are missing, the initiator may have sent them in a packet that was late.
+ */
 static __always_inline __u8 responder_outcome(int confirmed, int is_mptcp)
 {
 	if (confirmed && is_mptcp)
 		return PLAIT_OUTCOME_NEGOTIATED;
-	return confirmed || is_mptcp ? PLAIT_OUTCOME_UNCONFIRMED : PLAIT_OUTCOME_FALLBACK;
+	return confirmed || is_mptcp || is_by_flag() ? PLAIT_OUTCOME_UNCONFIRMED : PLAIT_OUTCOME_FALLBACK;
 }
 
 /* Whether any data of the peer has arrived. Before kernel 6.5, only the initial subflow knows. */
@@ -444,7 +463,7 @@ static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 	mode = common_mode(&offer);
 	if (!mode)
 		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0,
-			 offer.version == PLAIT_OPTION_VERSION ? offer.modes : 0);
+			 offer.version == own_version() ? offer.modes : 0);
 	else
 		conclude(ctx, msk,
 			 responder_outcome(is_confirmed(ctx, offer.modes, mode), msk && msk->remote_key),

@@ -3,9 +3,9 @@
  * Redirects the TCP connections of one program to the gateway's listeners on loopback, transparently to the
  * program.
  *
- * Attached to a cgroup that contains only the program. Replaces the destination of connect() by the listener;
+ * Attached to a cgroup that contains only the program, or for a whole host, to those of scope.h. Replaces the destination of connect() by the listener;
  * the original destination is stored in the socket's storage (for getpeername) and published under the
- * socket's local port (for the gateway).
+ * socket's local port (for the gateway). Where connections go to an exit, DNS is redirected as well.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -17,6 +17,8 @@
 #include "constants.h"
 #include "intf.h"
 #include "loopback.h"
+#include "networks.h"
+#include "scope.h"
 
 #define PORT_DNS 53
 
@@ -70,11 +72,22 @@ static __always_inline int is_stream(struct bpf_sock_addr *ctx)
 	return ctx->type == SOCK_STREAM && (ctx->protocol == IPPROTO_TCP || ctx->protocol == IPPROTO_MPTCP);
 }
 
+/* A connection to a resolver, or a query, that does not leave by itself. */
+static __always_inline int is_redirected_dns(struct bpf_sock_addr *ctx, struct plait_redirect_settings config)
+{
+	return config.dns && ctx->user_port == bpf_htons(PORT_DNS) &&
+	       (is_stream(ctx) || ctx->type == SOCK_DGRAM);
+}
+
+static __always_inline enum verdict judge_destination_port(__u16 port)
+{
+	return read_settings().require && port && port != bpf_htons(PORT_DNS) && !is_dhcp(0, port) ? REFUSE
+												   : ALLOW;
+}
+
 static __always_inline enum verdict judge_datagram(struct bpf_sock_addr *ctx)
 {
-	if (!read_settings().require || ctx->user_port == bpf_htons(PORT_DNS) || !ctx->user_port)
-		return ALLOW;
-	return ctx->type == SOCK_DGRAM ? REFUSE : ALLOW;
+	return ctx->type == SOCK_DGRAM ? judge_destination_port(ctx->user_port) : ALLOW;
 }
 
 /*
@@ -88,20 +101,54 @@ static __always_inline int unbind(struct bpf_sock_addr *ctx)
 	return bpf_setsockopt(ctx, SOL_SOCKET, SO_BINDTODEVICE, none, sizeof(none));
 }
 
-static __always_inline enum verdict store_destination(struct bpf_sock_addr *ctx,
-						      struct plait_destination *destination)
+static __always_inline enum verdict store(struct bpf_sock_addr *ctx,
+					  const struct plait_destination *destination)
 {
 	struct plait_destination *stored;
 
+	stored = ctx->sk ? bpf_sk_storage_get(&destinations, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE) : NULL;
+	if (!stored)
+		return REFUSE;
+	*stored = *destination;
+	return ALLOW;
+}
+
+static __always_inline enum verdict store_destination(struct bpf_sock_addr *ctx,
+						      struct plait_destination *destination)
+{
 	if (!ctx->sk)
 		return REFUSE;
 	destination->interface = ctx->sk->bound_dev_if;
 	if (destination->interface && unbind(ctx))
 		return REFUSE;
-	stored = bpf_sk_storage_get(&destinations, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!stored)
+	return store(ctx, destination);
+}
+
+/* Sends a query, or a datagram socket's queries, to the gateway. */
+static __always_inline enum verdict redirect_query_v4(struct bpf_sock_addr *ctx,
+						      const struct plait_destination *destination, __u16 port)
+{
+	if (!port || store(ctx, destination) == REFUSE)
 		return REFUSE;
-	*stored = *destination;
+	ctx->user_ip4 = bpf_htonl(0x7f000001);
+	ctx->user_port = port;
+	return ALLOW;
+}
+
+static __always_inline enum verdict redirect_query_v6(struct bpf_sock_addr *ctx,
+						      const struct plait_destination *destination,
+						      struct plait_redirect_settings config)
+{
+	int mapped = is_mapped(destination->address);
+	__u16 port = mapped ? config.dns_v4 : config.dns_v6;
+
+	if (!port || store(ctx, destination) == REFUSE)
+		return REFUSE;
+	ctx->user_ip6[0] = 0;
+	ctx->user_ip6[1] = 0;
+	ctx->user_ip6[2] = mapped ? MAPPED : 0;
+	ctx->user_ip6[3] = mapped ? bpf_htonl(0x7f000001) : bpf_htonl(1);
+	ctx->user_port = port;
 	return ALLOW;
 }
 
@@ -111,6 +158,18 @@ static __always_inline enum verdict delete_destination(struct bpf_sock_addr *ctx
 	if (ctx->sk)
 		bpf_sk_storage_delete(&destinations, ctx->sk);
 	return ALLOW;
+}
+
+/*
+ * Resolvers connect datagram sockets only to learn their source address: what a socket sends is judged. Its program is not known
+ * then, and has to be judged here.
+ */
+static __always_inline enum verdict connect_datagram(struct bpf_sock_addr *ctx, __u16 port)
+{
+	enum verdict verdict = read_scope().by_program ? judge_destination_port(port) : ALLOW;
+
+	delete_destination(ctx);
+	return verdict;
 }
 
 SEC("cgroup/connect4")
@@ -123,11 +182,16 @@ int redirect_connect4(struct bpf_sock_addr *ctx)
 	};
 	struct plait_redirect_settings config = read_settings();
 
-	if (is_loopback_v4(ctx->user_ip4))
-		return delete_destination(ctx);
-	/* Resolvers connect datagram sockets only to learn their source address. */
-	if (!is_stream(ctx))
+	if (!is_in_scope(ctx))
 		return ALLOW;
+	if (is_redirected_dns(ctx, config)) {
+		if (!is_stream(ctx))
+			return redirect_query_v4(ctx, &destination, config.dns_v4);
+	} else if (is_loopback_v4(ctx->user_ip4) || is_excluded_v4(ctx->user_ip4)) {
+		return delete_destination(ctx);
+	}
+	if (!is_stream(ctx))
+		return connect_datagram(ctx, destination.port);
 	if (!config.listener_v4)
 		return config.require ? REFUSE : ALLOW;
 	if (store_destination(ctx, &destination) == REFUSE)
@@ -149,10 +213,16 @@ int redirect_connect6(struct bpf_sock_addr *ctx)
 	int mapped = is_mapped(destination.address);
 	__u16 listener = mapped ? config.listener_v4 : config.listener_v6;
 
-	if (is_loopback_v6(destination.address))
-		return delete_destination(ctx);
-	if (!is_stream(ctx))
+	if (!is_in_scope(ctx))
 		return ALLOW;
+	if (is_redirected_dns(ctx, config)) {
+		if (!is_stream(ctx))
+			return redirect_query_v6(ctx, &destination, config);
+	} else if (is_loopback_v6(destination.address) || is_excluded_v6(destination.address)) {
+		return delete_destination(ctx);
+	}
+	if (!is_stream(ctx))
+		return connect_datagram(ctx, destination.port);
 	if (!listener)
 		return config.require ? REFUSE : ALLOW;
 	if (store_destination(ctx, &destination) == REFUSE)
@@ -168,15 +238,78 @@ int redirect_connect6(struct bpf_sock_addr *ctx)
 SEC("cgroup/sendmsg4")
 int redirect_sendmsg4(struct bpf_sock_addr *ctx)
 {
-	return is_loopback_v4(ctx->user_ip4) ? ALLOW : judge_datagram(ctx);
+	struct plait_destination destination = {
+	    .address = {ctx->user_ip4},
+	    .port = ctx->user_port,
+	    .family = AF_INET,
+	};
+	struct plait_redirect_settings config = read_settings();
+
+	if (!is_in_scope(ctx))
+		return ALLOW;
+	if (is_redirected_dns(ctx, config))
+		return redirect_query_v4(ctx, &destination, config.dns_v4);
+	return is_loopback_v4(ctx->user_ip4) || is_excluded_v4(ctx->user_ip4) ? ALLOW : judge_datagram(ctx);
 }
 
 SEC("cgroup/sendmsg6")
 int redirect_sendmsg6(struct bpf_sock_addr *ctx)
 {
-	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
+	struct plait_destination destination = {
+	    .address = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]},
+	    .port = ctx->user_port,
+	    .family = AF_INET6,
+	};
+	struct plait_redirect_settings config = read_settings();
 
-	return is_loopback_v6(address) ? ALLOW : judge_datagram(ctx);
+	if (!is_in_scope(ctx))
+		return ALLOW;
+	if (is_redirected_dns(ctx, config))
+		return redirect_query_v6(ctx, &destination, config);
+	return is_loopback_v6(destination.address) || is_excluded_v6(destination.address)
+		   ? ALLOW
+		   : judge_datagram(ctx);
+}
+
+/* Answers seem to come from where the query was sent to. */
+SEC("cgroup/recvmsg4")
+int redirect_recvmsg4(struct bpf_sock_addr *ctx)
+{
+	struct plait_redirect_settings config = read_settings();
+	struct plait_destination *stored;
+
+	if (!config.dns_v4 || ctx->user_port != config.dns_v4 || ctx->user_ip4 != bpf_htonl(0x7f000001))
+		return ALLOW;
+	stored = ctx->sk ? bpf_sk_storage_get(&destinations, ctx->sk, 0, 0) : NULL;
+	if (stored) {
+		ctx->user_ip4 = stored->address[0];
+		ctx->user_port = stored->port;
+	}
+	return ALLOW;
+}
+
+SEC("cgroup/recvmsg6")
+int redirect_recvmsg6(struct bpf_sock_addr *ctx)
+{
+	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
+	struct plait_redirect_settings config = read_settings();
+	__u16 port = is_mapped(address) ? config.dns_v4 : config.dns_v6;
+	struct plait_destination *stored;
+	int is_v4;
+
+	if (!port || ctx->user_port != port || !is_loopback_v6(address))
+		return ALLOW;
+	stored = ctx->sk ? bpf_sk_storage_get(&destinations, ctx->sk, 0, 0) : NULL;
+	if (stored) {
+		/* Datagrams to a mapped address pass the hook of IPv4. */
+		is_v4 = stored->family == AF_INET;
+		ctx->user_ip6[0] = is_v4 ? 0 : stored->address[0];
+		ctx->user_ip6[1] = is_v4 ? 0 : stored->address[1];
+		ctx->user_ip6[2] = is_v4 ? MAPPED : stored->address[2];
+		ctx->user_ip6[3] = is_v4 ? stored->address[0] : stored->address[3];
+		ctx->user_port = stored->port;
+	}
+	return ALLOW;
 }
 
 static __always_inline enum verdict judge_port(struct __sk_buff *skb, __u32 header_length)
@@ -185,7 +318,9 @@ static __always_inline enum verdict judge_port(struct __sk_buff *skb, __u32 head
 
 	if (bpf_skb_load_bytes(skb, header_length, &udp, sizeof(udp)))
 		return REFUSE;
-	return udp.dest == bpf_htons(PORT_DNS) ? ALLOW : REFUSE;
+	if (is_dhcp(udp.source, udp.dest))
+		return ALLOW;
+	return udp.dest == bpf_htons(PORT_DNS) && !read_settings().dns ? ALLOW : REFUSE;
 }
 
 static __always_inline enum verdict judge_udp_v4(struct __sk_buff *skb)
@@ -194,7 +329,7 @@ static __always_inline enum verdict judge_udp_v4(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
 		return REFUSE;
-	if (ip.protocol == IPPROTO_ICMP || is_loopback_v4(ip.daddr))
+	if (ip.protocol == IPPROTO_ICMP || is_loopback_v4(ip.daddr) || is_excluded_v4(ip.daddr))
 		return ALLOW;
 	return ip.protocol == IPPROTO_UDP ? judge_port(skb, ip.ihl * 4) : REFUSE;
 }
@@ -205,7 +340,8 @@ static __always_inline enum verdict judge_udp_v6(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
 		return REFUSE;
-	if (ip.nexthdr == IPPROTO_ICMPV6 || is_loopback_v6(ip.daddr.in6_u.u6_addr32))
+	if (ip.nexthdr == IPPROTO_ICMPV6 || is_loopback_v6(ip.daddr.in6_u.u6_addr32) ||
+	    is_excluded_v6(ip.daddr.in6_u.u6_addr32))
 		return ALLOW;
 	return ip.nexthdr == IPPROTO_UDP ? judge_port(skb, sizeof(ip)) : REFUSE;
 }
@@ -310,6 +446,17 @@ static __always_inline enum verdict judge_syn(struct __sk_buff *skb, struct bpf_
 	return REFUSE;
 }
 
+/* As is_in_scope, of a packet; its program is not known, and was judged before. */
+static __always_inline int is_packet_in_scope(struct __sk_buff *skb)
+{
+	struct plait_scope scope = read_scope();
+
+	if (!scope.namespace)
+		return 1;
+	return !scope.by_program && namespace_of(skb) == scope.namespace &&
+	       bpf_skb_cgroup_id(skb) != scope.gateway && is_user_in_scope(scope, bpf_get_socket_uid(skb));
+}
+
 /* Datagrams of connected sockets, for which the hooks of sendmsg() are not called, and SYNs. */
 SEC("cgroup_skb/egress")
 int redirect_egress(struct __sk_buff *skb)
@@ -321,7 +468,7 @@ int redirect_egress(struct __sk_buff *skb)
 		return ALLOW;
 	if (sk->type == SOCK_STREAM)
 		return judge_syn(skb, sk);
-	if (sk->type != SOCK_DGRAM || !read_settings().require)
+	if (sk->type != SOCK_DGRAM || !read_settings().require || !is_packet_in_scope(skb))
 		return ALLOW;
 	return skb->protocol == bpf_htons(ETH_P_IPV6) ? judge_udp_v6(skb) : judge_udp_v4(skb);
 }

@@ -46,13 +46,19 @@ static __always_inline enum verdict connect_trusted(struct bpf_sock_addr *ctx)
 	struct plait_trusted_settings *config;
 	struct mptcp_sock *msk;
 	__u32 zero = 0;
+	__u64 first;
 
 	config = bpf_map_lookup_elem(&settings, &zero);
 	if (!config || ctx->type != SOCK_STREAM || ctx->protocol != IPPROTO_TCP || !ctx->sk)
 		return ALLOW;
 	msk = (struct mptcp_sock *)bpf_skc_to_mptcp_sock(ctx->sk);
-	if (msk && (__u64)msk->first != (__u64)ctx->sk)
-		return ALLOW;
+	if (msk) {
+		first = (__u64)msk->first;
+		/* The compiler must not read ctx->sk through this pointer, which the verifier takes for another type. */
+		barrier_var(first);
+		if (first != (__u64)ctx->sk)
+			return ALLOW;
+	}
 	if (!selects(&config->selection, ctx->sk->mark, bpf_ntohs(ctx->user_port)))
 		return ALLOW;
 	if (!msk || (config->selection.taken && !is_taken(msk)))

@@ -1,19 +1,22 @@
 //! Loading this crate's BPF objects, and the types that cross between them and Rust.
 //!
 //! `unsafe` here asserts that the generated structs are plain numbers without padding, which `intf.h` asserts too, and
-//! calls the two functions of libbpf that attach programs by their descriptors, which its Rust binding lacks.
+//! calls the three functions of libbpf that attach and replace programs by their descriptors, which its Rust binding lacks.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut, OpenObject, PrintLevel, libbpf_sys as sys};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut, OpenObject, libbpf_sys as sys};
+use plait_linux::libbpf;
 use zeroize::Zeroizing;
 
 use crate::bindings::{
-    plait_client, plait_close_reasons, plait_destination, plait_negotiate_settings, plait_outcome_event,
-    plait_ports, plait_redirect_settings, plait_selection, plait_syn, plait_trusted_settings, plait_verdict,
+    plait_client, plait_close_reasons, plait_destination, plait_flag_settings, plait_lan_flow, plait_lan_syn,
+    plait_negotiate_settings, plait_net_v4, plait_net_v6, plait_network, plait_outcome_event,
+    plait_path_limit, plait_path_use, plait_ports, plait_redirect_settings, plait_router_settings,
+    plait_scope, plait_selection, plait_syn, plait_trusted_settings, plait_verdict,
 };
 
 macro_rules! plain_numbers {
@@ -29,9 +32,19 @@ plain_numbers!(
     plait_client,
     plait_close_reasons,
     plait_destination,
+    plait_flag_settings,
+    plait_lan_flow,
+    plait_lan_syn,
     plait_negotiate_settings,
+    plait_net_v4,
+    plait_net_v6,
+    plait_network,
+    plait_path_limit,
+    plait_path_use,
     plait_ports,
     plait_redirect_settings,
+    plait_router_settings,
+    plait_scope,
     plait_selection,
     plait_outcome_event,
     plait_syn,
@@ -50,6 +63,18 @@ pub struct BpfError {
 
 const HINT: &str = "needs root or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel with BTF; \
                     `plait doctor` lists what is missing";
+
+impl BpfError {
+    /// What the programs take of the kernel has failed.
+    pub(crate) fn io(action: &str, reason: std::io::Error) -> BpfError {
+        failed(action)(reason.into())
+    }
+
+    /// With another hint on what is missing.
+    pub(crate) fn hint(self, hint: &'static str) -> BpfError {
+        BpfError { hint, ..self }
+    }
+}
 
 fn failed(action: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> BpfError {
     move |reason| BpfError { action: action.into(), reason, hint: HINT }
@@ -76,9 +101,21 @@ pub(crate) fn load<'o, B: SkelBuilder<'o>>(
     skeleton: B,
     storage: &'o mut MaybeUninit<OpenObject>,
 ) -> Result<<B::Output as OpenSkel<'o>>::Output, BpfError> {
-    // The verifier's log of a rejected program is long and goes to the debug log only.
-    libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
-    let loaded = skeleton.open(storage).and_then(|open| open.load());
+    load_sharing(name, skeleton, storage, |_| Ok(()))
+}
+
+/// As [`load`], of an object that uses maps of others.
+pub(crate) fn load_sharing<'o, B: SkelBuilder<'o>>(
+    name: &str,
+    skeleton: B,
+    storage: &'o mut MaybeUninit<OpenObject>,
+    share: impl FnOnce(&mut B::Output) -> Result<(), libbpf_rs::Error>,
+) -> Result<<B::Output as OpenSkel<'o>>::Output, BpfError> {
+    libbpf::log_messages();
+    let loaded = skeleton.open(storage).and_then(|mut open| {
+        share(&mut open)?;
+        open.load()
+    });
     loaded.map_err(failed(format!("load the programs of '{name}'")))
 }
 
@@ -109,19 +146,6 @@ impl Programs {
         Ok(Programs { programs, links: Vec::new() })
     }
 
-    /// Attaches every program to a cgroup for as long as the cgroup exists, even after this process has ended.
-    pub(crate) fn attach_permanently(&self, cgroup: impl AsFd) -> Result<(), BpfError> {
-        let cgroup = cgroup.as_fd().as_raw_fd();
-        self.programs.iter().try_for_each(|program| {
-            let descriptor = program.descriptor.as_raw_fd();
-            // SAFETY: takes numbers only; both descriptors are open for the length of the call.
-            let result = unsafe {
-                sys::bpf_prog_attach(descriptor, cgroup, program.attach_type, sys::BPF_F_ALLOW_MULTI)
-            };
-            program.check(result).map(|_| ())
-        })
-    }
-
     /// Attaches every program to a cgroup, for as long as this value lives.
     pub(crate) fn attach(&mut self, cgroup: impl AsFd) -> Result<(), BpfError> {
         let cgroup = cgroup.as_fd().as_raw_fd();
@@ -130,11 +154,44 @@ impl Programs {
             // SAFETY: takes numbers and no options; both descriptors are open for the length of the call.
             let result =
                 unsafe { sys::bpf_link_create(descriptor, cgroup, program.attach_type, std::ptr::null()) };
-            let link = program.check(result)?;
+            let link = check_attached(&program.name, result)?;
             // SAFETY: a descriptor that was opened just now, and that nothing else owns.
             self.links.push(unsafe { OwnedFd::from_raw_fd(link) });
         }
         Ok(())
+    }
+
+    /// What [`attach`](Self::attach) attached.
+    pub(crate) fn links(&self) -> &[OwnedFd] {
+        &self.links
+    }
+
+    /// What [`attach`](Self::attach) attached to one cgroup, by the names of the programs.
+    pub(crate) fn named_links(&self) -> impl Iterator<Item = (&str, &OwnedFd)> {
+        self.programs.iter().map(|program| &*program.name).zip(&self.links)
+    }
+
+    /// Puts every program in the place of the one of its name that another process has attached: no packet meets both, or none.
+    pub(crate) fn replace(&self, attached: &[(String, OwnedFd)]) -> Result<(), BpfError> {
+        for program in &self.programs {
+            let missing = || std::io::Error::other("the other process has not attached one of this name");
+            let action = format!("replace the program '{}'", program.name);
+            let link = attached.iter().find(|(name, _)| *name == program.name).map(|(_, link)| link);
+            let link = link.ok_or_else(|| BpfError::io(&action, missing()))?;
+            let (link, new) = (link.as_raw_fd(), program.descriptor.as_raw_fd());
+            // SAFETY: takes numbers and no options; both descriptors are open for the length of the call.
+            let result = unsafe { sys::bpf_link_update(link, new, std::ptr::null()) };
+            if result < 0 {
+                return Err(failed(action)(libbpf_rs::Error::from_raw_os_error(-result)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Detaches the programs of these names.
+    pub(crate) fn detach_some(&mut self, names: &[&str]) {
+        let mut programs = self.programs.iter().cycle();
+        self.links.retain(|_| !programs.next().is_some_and(|program| names.contains(&&*program.name)));
     }
 
     /// Detaches what [`attach`](Self::attach) attached; the maps remain.
@@ -143,15 +200,26 @@ impl Programs {
     }
 }
 
-impl Program {
-    /// The result of attaching this program: a negative error number is an error.
-    fn check(&self, result: i32) -> Result<i32, BpfError> {
-        if result < 0 {
-            let error = libbpf_rs::Error::from_raw_os_error(-result);
-            return Err(failed(format!("attach '{}' to a cgroup", self.name))(error));
-        }
-        Ok(result)
+/// Attaches every program of an object to a cgroup for as long as the cgroup exists, even after this process has ended.
+pub(crate) fn attach_permanently<'o>(skeleton: &impl Skel<'o>, cgroup: impl AsFd) -> Result<(), BpfError> {
+    let cgroup = cgroup.as_fd().as_raw_fd();
+    // Their descriptors are not duplicated first: a process may be allowed few.
+    skeleton.object().progs().try_for_each(|program| {
+        let descriptor = program.as_fd().as_raw_fd();
+        let attach_type = program.attach_type() as u32;
+        // SAFETY: takes numbers only; both descriptors are open for the length of the call.
+        let result = unsafe { sys::bpf_prog_attach(descriptor, cgroup, attach_type, sys::BPF_F_ALLOW_MULTI) };
+        check_attached(&program.name().to_string_lossy(), result).map(|_| ())
+    })
+}
+
+/// The result of attaching a program: a negative error number is an error.
+fn check_attached(program: &str, result: i32) -> Result<i32, BpfError> {
+    if result < 0 {
+        let error = libbpf_rs::Error::from_raw_os_error(-result);
+        return Err(failed(format!("attach '{program}' to a cgroup"))(error));
     }
+    Ok(result)
 }
 
 /// The kernel's id of a map.

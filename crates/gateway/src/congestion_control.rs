@@ -3,6 +3,7 @@
 //! Linux's MPTCP was observed to deliver wrong bytes with bbr when paths are cut, without plait too. Only mode `sealed`
 //! notices that.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -10,7 +11,7 @@ use plait_linux::congestion_control::{default_congestion_control, is_bbr};
 use plait_scheduler::{Registered, SchedulerConfig};
 use rustix::net::sockopt::set_tcp_congestion;
 use socket2::{Domain, Protocol, Socket, Type};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::error::StartError;
 
@@ -23,7 +24,7 @@ pub(crate) struct CongestionControl {
     /// `None`: the host's default.
     name: Option<String>,
     /// Ends with the gateway.
-    _scheduler: Option<Registered>,
+    scheduler: Option<(Registered, SchedulerConfig)>,
 }
 
 impl CongestionControl {
@@ -47,7 +48,7 @@ impl CongestionControl {
                     reason: Box::new(reason),
                 })?;
                 let chosen = CongestionControl::named(registered.name())?;
-                Ok(CongestionControl { _scheduler: Some(registered), ..chosen })
+                Ok(CongestionControl { scheduler: Some((registered, scheduler.clone())), ..chosen })
             }
             (None, None) => Ok(CongestionControl::default_of_host()),
         }
@@ -55,13 +56,13 @@ impl CongestionControl {
 
     fn named(name: &str) -> Result<CongestionControl, StartError> {
         try_out(name).map_err(|reason| StartError::CongestionControl { name: name.to_owned(), reason })?;
-        Ok(CongestionControl { name: Some(name.to_owned()), _scheduler: None })
+        Ok(CongestionControl { name: Some(name.to_owned()), scheduler: None })
     }
 
     fn default_of_host() -> CongestionControl {
         let default = default_congestion_control().unwrap_or_default();
         if !is_bbr(&default) {
-            return CongestionControl { name: None, _scheduler: None };
+            return CongestionControl { name: None, scheduler: None };
         }
         let name = REPLACEMENTS.into_iter().find(|name| try_out(name).is_ok());
         if let Some(name) = name {
@@ -70,7 +71,20 @@ impl CongestionControl {
                  MPTCP can deliver wrong bytes when a path is cut; --congestion-control chooses"
             );
         }
-        CongestionControl { name: name.map(str::to_owned), _scheduler: None }
+        CongestionControl { name: name.map(str::to_owned), scheduler: None }
+    }
+
+    /// The scheduler.
+    pub(crate) fn scheduler(&self) -> Option<&SchedulerConfig> {
+        self.scheduler.as_ref().map(|(_, configuration)| configuration)
+    }
+
+    /// Sets weights, tiers or ranks of interfaces, by name, that the scheduler's configuration does not name itself.
+    pub(crate) fn set_interfaces(&self, numbers: &BTreeMap<String, u32>) {
+        let Some((registered, configuration)) = &self.scheduler else { return };
+        if let Err(error) = registered.set_options(&configuration.with_interfaces(numbers)) {
+            warn!("the scheduler does not know new interfaces: {error}");
+        }
     }
 
     /// Sets it on a socket that is not connected yet. Connections that a listening socket accepts inherit it.

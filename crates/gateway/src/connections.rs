@@ -1,8 +1,8 @@
 //! The connections that a gateway carries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::handshake::FirstFlight;
 use crate::keepalive;
+use crate::meter::Meter;
 use crate::paths::{Backoff, POLL_INTERVAL, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL, Watched};
 use crate::protection::ProtectionStatus;
 use crate::relay::{KeyUpdateCounter, Progress};
@@ -26,17 +27,34 @@ pub(crate) struct Connection {
     pub(crate) token: Option<Token>,
     pub(crate) progress: Progress,
     pub(crate) protection: ProtectionStatus,
-    application: SocketAddr,
+    application: Application,
     pub(crate) peer: SocketAddr,
     since: Instant,
-    _entry: Entry,
+    /// Those of its subflows so far.
+    locals: Mutex<BTreeSet<IpAddr>>,
+    entry: Entry,
+}
+
+/// The other end of a connection on this host.
+#[derive(Clone, Debug)]
+pub(crate) struct Application {
+    pub(crate) address: SocketAddr,
+    /// Of an accepted connection: the service that it is carried to, if that is a server.
+    pub(crate) service: Option<String>,
+}
+
+impl From<SocketAddr> for Application {
+    fn from(address: SocketAddr) -> Application {
+        Application { address, service: None }
+    }
 }
 
 /// Every live connection of a gateway.
 #[derive(Default)]
 pub(crate) struct Connections {
     live: Arc<Mutex<LiveConnections>>,
-    last_id: AtomicU64,
+    /// Shared by the gateways of one process.
+    last_id: Arc<AtomicU64>,
     /// Of all connections so far.
     key_updates: Arc<AtomicU64>,
 }
@@ -60,28 +78,37 @@ fn lock(live: &Mutex<LiveConnections>) -> MutexGuard<'_, LiveConnections> {
 }
 
 impl Connections {
-    /// Adds a connection, for as long as it lives.
+    /// Those of another gateway in this process, whose ids differ.
+    pub(crate) fn beside(&self) -> Connections {
+        Connections { last_id: Arc::clone(&self.last_id), ..Connections::default() }
+    }
+
+    /// Adds a connection, for as long as it lives. `meter` limits its bytes.
     pub(crate) fn add(
         &self,
-        application: SocketAddr,
+        application: Application,
         peer: SocketAddr,
         far: TcpStream,
         protection: ProtectionStatus,
+        meter: Option<Arc<Meter>>,
     ) -> Arc<Connection> {
         let token = Info::of(&far).ok().filter(|info| !info.fallback).map(|info| info.token);
+        let local = far.local_addr().ok().map(|local| local.ip().to_canonical());
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Arc::new(Connection {
             far,
             token,
             progress: Progress {
                 key_updates: KeyUpdateCounter::new(&self.key_updates),
+                meter,
                 ..Progress::default()
             },
             protection,
             application,
             peer,
             since: Instant::now(),
-            _entry: Entry { id, live: Arc::clone(&self.live) },
+            locals: Mutex::new(local.into_iter().collect()),
+            entry: Entry { id, live: Arc::clone(&self.live) },
         });
         lock(&self.live).insert(id, Arc::downgrade(&connection));
         connection
@@ -117,7 +144,11 @@ impl Connections {
 
 impl Watched for Connection {
     fn subflows(&self) -> io::Result<Vec<Subflow>> {
-        FullInfo::of(&self.far).map(|info| info.subflows)
+        let subflows = FullInfo::of(&self.far).map(|info| info.subflows)?;
+        let locals = subflows.iter().map(|subflow| subflow.local.ip().to_canonical());
+        let locals = locals.filter(|local| !local.is_unspecified());
+        self.locals.lock().unwrap_or_else(PoisonError::into_inner).extend(locals);
+        Ok(subflows)
     }
 
     fn carried(&self) -> u64 {
@@ -140,6 +171,17 @@ impl Watched for Connection {
 }
 
 impl Connection {
+    /// What there is to say of it at its end.
+    pub(crate) fn last_report(&self) -> ConnectionReport {
+        self.report(self.entry.id)
+    }
+
+    /// The local addresses of its subflows so far, without such that existed for a moment.
+    pub(crate) fn local_addresses(&self) -> BTreeSet<IpAddr> {
+        let _ = self.subflows();
+        self.locals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Waits until the connection may have further subflows.
     pub(crate) async fn first_flight(&self, first_flight: FirstFlight) {
         if first_flight == FirstFlight::BothDirections {
@@ -178,10 +220,11 @@ impl Connection {
     fn report(&self, id: u64) -> ConnectionReport {
         let subflows = FullInfo::of(&self.far).map(|info| info.subflows).unwrap_or_default();
         let (mode, level, identity) =
-            (self.protection.mode, self.protection.level(), self.protection.identity);
+            (self.protection.mode, self.protection.level(), self.protection.identity());
         ConnectionReport {
             id,
-            application: self.application,
+            application: self.application.address,
+            service: self.application.service.clone(),
             peer: self.peer,
             mode,
             level: level.map(|level| level.to_string()),
@@ -190,6 +233,7 @@ impl Connection {
             protocol: if self.token.is_some() { "mptcp" } else { "tcp" }.to_owned(),
             token: self.token.map(|token| format!("{:08x}", token.0)),
             key_updates: (mode == Mode::Sealed).then(|| self.progress.key_updates.total()),
+            redundancy: self.protection.session.as_ref().and_then(|session| Some(session.side()?.report())),
             sent: self.progress.sent.total(),
             received: self.progress.received.total(),
             age_s: self.since.elapsed().as_secs_f64(),

@@ -10,6 +10,7 @@ use plait_proto::sealed::MAX_PATHS;
 use plait_scheduler::SchedulerConfig;
 
 use crate::bpf::BpfError;
+use crate::paths::PathRulesError;
 
 /// A gateway could not start.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +28,12 @@ pub enum StartError {
     Identities(Mode),
     /// Padding or the renewal of keys is configured, in another mode than `sealed`.
     #[error(
-        "expected mode 'sealed', which alone pads records and renews keys (--pad, --rekey-after), got '{0}'"
+        "expected mode 'sealed', which alone pads and copies records and renews keys (--pad, --redundant, --rekey-after), got '{0}'"
     )]
     Records(Mode),
+    /// Negotiation by a flag, in another mode than `xor64`.
+    #[error("expected mode 'xor64' with --negotiate flag, whose one bit cannot name a mode, got '{0}'")]
+    Flag(Mode),
     /// All paths are required, which are those named, and none, one or too many are.
     #[error(
         "expected 2 to {MAX_PATHS} interfaces with --require=all-paths, which are the paths that it requires, got {0}: name \
@@ -64,6 +68,28 @@ pub enum StartError {
         /// The congestion control.
         name: String,
     },
+    /// Clients may connect that do not ask for one of the services.
+    #[error(
+        "expected mode 'sealed', required, for more than one of [[services]] and for `clients` in it, because only that tells which \
+         service a client asks for, and who it is: omit --mode and --require=false, or configure one service without clients"
+    )]
+    Services,
+    /// Two services are asked for alike.
+    #[error("expected each of [[services]] to have its own name or port, got two on port {port}{name}")]
+    SameService {
+        /// Their name, as in ` under the name 'server.example'`.
+        name: String,
+        /// Their port.
+        port: u16,
+    },
+    /// The rules of paths cannot be enforced.
+    #[error("cannot enforce [[paths]]: {0}")]
+    PathRules(PathRulesError),
+    /// Connections go to an exit, and mode `sealed` is not required.
+    #[error(
+        "expected mode 'sealed', required, with an exit, which learns the destination in it: omit --mode and --require=false"
+    )]
+    Exit,
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {reason}{}", hint(reason))]
     Listen {

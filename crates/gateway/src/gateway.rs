@@ -3,19 +3,16 @@
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::process;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plait_linux::{cgroup, memory, pm};
+use plait_linux::{cgroup, local_delivery, pm};
 use plait_proto::close_reason::CloseReason;
 use plait_proto::codec::records::{Error, Padding};
 use plait_proto::identity::{KeyPair, PublicKey};
 use plait_proto::option::Mode;
-use plait_proto::sealed::{HandshakeError, InitiatorConfig, Params, ResponderConfig, Services};
-use plait_scheduler::SchedulerConfig;
+use plait_proto::sealed::{HandshakeError, InitiatorConfig, Params, Service};
 use rustix::process::Rlimit;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,67 +23,30 @@ use tracing::{debug, info, warn};
 use crate::capacity::{capacity, raise_descriptor_limit};
 use crate::carry_error::CarryError;
 use crate::congestion_control::CongestionControl;
-use crate::connections::{Connection, Connections};
+use crate::connection_summary::summary;
+use crate::connections::{Application, Connection, Connections};
 use crate::counters::Counters;
+use crate::datagrams::DatagramCounters;
 use crate::error::{ProtectionError, StartError};
 use crate::handshake::{
-    Accepted, EstablishError, Established, FailureReason, Negotiation, PendingHandshakes, Registration,
-    SealedError, Side, Witnesses, establish, initiate,
+    EstablishError, Established, FailureReason, Negotiation, PendingHandshakes, SealedError,
+    SharedNegotiation, Side, Witnesses, establish, initiate,
 };
 use crate::inbound::ServiceName;
 use crate::keepalive;
 use crate::kmod::{self, Enabled};
+use crate::meter::Meter;
 use crate::monitor::Monitor;
 use crate::paths::SubflowCloser;
+use crate::peak::Peak;
 use crate::peer_limit::PeerLimit;
 use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus};
 use crate::relay::{RecordOptions, RelayError, Transforms, relay};
 use crate::report::{Counts, Report};
+use crate::settings::{REKEY_AFTER, Settings};
 use crate::socket::{canonical, configure, reset_on_drop};
 use crate::status::StatusSocket;
-use crate::trust::{ExpectedPeer, Identities, PeerName};
-
-/// Between two checks for expired half-open handshakes.
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Between two checks whether a peak of connections has passed.
-const PEAK_INTERVAL: Duration = Duration::from_secs(5);
-
-/// The time after which a gateway may be configured to renew the keys of a connection; the longest is the default.
-pub const REKEY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-
-/// A gateway's configuration.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The command it serves, for reports.
-    pub command: &'static str,
-    /// How its connections are protected.
-    pub policy: ProtectionPolicy,
-    /// Its key pair and the keys of its peers, for mode `sealed`.
-    pub identities: Identities,
-    /// Whether handshakes of mode `sealed` that it starts exchange keys with ML-KEM-768 as well as with X25519.
-    pub hybrid: bool,
-    /// The padding of what it sends, if not none; takes mode `sealed`.
-    pub padding: Option<Padding>,
-    /// The time after which it renews the keys of the connections that it opens, from [`REKEY_AFTER`], if not the longest;
-    /// takes mode `sealed`.
-    pub rekey_after: Option<Duration>,
-    /// What peers may ask for in mode `sealed`; empty: the port that is listened on.
-    pub services: Vec<ServiceName>,
-    /// The congestion control of its connections, if not the host's default, or cubic where that is bbr.
-    pub congestion_control: Option<String>,
-    /// The scheduler of its connections, which is a congestion control as well: not with another one.
-    pub scheduler: Option<SchedulerConfig>,
-    /// Connections carried at once; further ones wait, established, for one to end.
-    pub max_connections: usize,
-    /// Those of them that one peer, by its IPv4 address or /64 of IPv6, may have with a [service](Gateway::serve).
-    pub max_connections_per_peer: usize,
-    /// How long live connections may take to end after a stop was requested.
-    pub drain: Duration,
-    /// Does what takes root, if this process gives it up.
-    pub monitor: Option<Arc<Monitor>>,
-}
-
+use crate::trust::{AuthenticatedPeer, ExpectedPeer, Identities};
 /// A running gateway.
 pub struct Gateway {
     settings: Settings,
@@ -97,20 +57,22 @@ pub struct Gateway {
     subflow_closer: SubflowCloser,
     connections: Connections,
     counters: Counters,
+    pub(crate) datagrams: Arc<DatagramCounters>,
     pending: PendingHandshakes,
     pub(crate) peer_limit: PeerLimit,
     listening: Mutex<Vec<SocketAddr>>,
     /// For accepted connections, until they are carried or longer; without one, a connection waits in the listen queue.
     places: Arc<Semaphore>,
     max_accepted: usize,
+    /// For side connections, which count as accepted, too.
+    side_places: Arc<Semaphore>,
     /// The share of a connection that counts as accepted as long as it is carried.
     pub(crate) places_per_carried: u32,
     /// For carried connections.
     permits: Arc<Semaphore>,
     max_carried: usize,
     tasks: TaskTracker,
-    /// The most tasks since memory was last released, of which each connection has one or more.
-    peak: AtomicUsize,
+    peak: Peak,
     stop: CancellationToken,
     abort: CancellationToken,
 }
@@ -122,19 +84,16 @@ impl Gateway {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(mut settings: Settings) -> Result<Arc<Gateway>, StartError> {
-        if let Some(monitor) = &settings.monitor {
-            settings.identities.set_monitor(monitor);
-        }
-        let Settings { policy, identities, padding, rekey_after, .. } = &settings;
-        if policy.mode() != Mode::Sealed
-            && (identities.authenticates_peers() || identities.authenticates_clients())
-        {
-            return Err(StartError::Identities(policy.mode()));
-        }
-        if policy.mode() != Mode::Sealed && (padding.is_some() || rekey_after.is_some()) {
-            return Err(StartError::Records(policy.mode()));
-        }
+    pub fn start(settings: Settings) -> Result<Arc<Gateway>, StartError> {
+        Gateway::start_after(settings, None)
+    }
+
+    /// As [`start`](Self::start), and goes on with the negotiation of another process.
+    pub(crate) fn start_after(
+        mut settings: Settings,
+        other: Option<SharedNegotiation>,
+    ) -> Result<Arc<Gateway>, StartError> {
+        settings.prepare()?;
         let descriptor_limit = raise_descriptor_limit();
         let (max_carried, max_accepted) = capacity(descriptor_limit);
         if max_carried < settings.max_connections {
@@ -147,11 +106,12 @@ impl Gateway {
         remove_leftovers();
         let congestion_control =
             CongestionControl::choose(settings.congestion_control.as_deref(), settings.scheduler.as_ref())?;
-        let negotiation = Negotiation::start(settings.policy, check_not_protected)?;
+        let negotiation = Negotiation::start(settings.policy, settings.signal, check_not_protected, other)?;
         Ok(Arc::new(Gateway {
             descriptor_limit,
             places: Arc::new(Semaphore::new(max_accepted)),
             max_accepted,
+            side_places: Arc::new(Semaphore::new(max_accepted / 2)),
             places_per_carried,
             permits: Arc::new(Semaphore::new(max_carried)),
             max_carried,
@@ -162,10 +122,43 @@ impl Gateway {
             congestion_control: Arc::new(congestion_control),
             connections: Connections::default(),
             counters: Counters::default(),
+            datagrams: Arc::default(),
             pending: PendingHandshakes::new(),
             listening: Mutex::default(),
             tasks: TaskTracker::new(),
-            peak: AtomicUsize::default(),
+            peak: Peak::default(),
+            stop: CancellationToken::new(),
+            abort: CancellationToken::new(),
+        }))
+    }
+
+    /// Starts a gateway beside this one in the same process, with peers, clients and services of its own. It shares the
+    /// negotiation, so that its policy, its signal and its congestion control are this one's, and the limit of connections.
+    ///
+    /// # Errors
+    /// The settings do not fit together.
+    pub fn start_beside(&self, mut settings: Settings) -> Result<Arc<Gateway>, StartError> {
+        settings.prepare()?;
+        Ok(Arc::new(Gateway {
+            descriptor_limit: self.descriptor_limit,
+            places: Arc::clone(&self.places),
+            max_accepted: self.max_accepted,
+            side_places: Arc::clone(&self.side_places),
+            places_per_carried: self.places_per_carried,
+            permits: Arc::clone(&self.permits),
+            max_carried: self.max_carried,
+            peer_limit: PeerLimit::new(settings.max_connections_per_peer),
+            subflow_closer: SubflowCloser::new(settings.monitor.as_ref()),
+            settings,
+            negotiation: Arc::clone(&self.negotiation),
+            congestion_control: Arc::clone(&self.congestion_control),
+            connections: self.connections.beside(),
+            counters: Counters::default(),
+            datagrams: Arc::default(),
+            pending: PendingHandshakes::new(),
+            listening: Mutex::default(),
+            tasks: TaskTracker::new(),
+            peak: Peak::default(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
         }))
@@ -201,6 +194,16 @@ impl Gateway {
         self.settings.monitor.as_ref()
     }
 
+    /// Sessions whose handshakes are not complete, and those that late witnesses join.
+    pub(crate) fn pending(&self) -> &PendingHandshakes {
+        &self.pending
+    }
+
+    /// What peers that connect may ask for, unless that is the port that they connect to.
+    pub(crate) fn service_names(&self) -> &[ServiceName] {
+        &self.settings.services
+    }
+
     /// Its key pair and the keys of its peers.
     pub(crate) fn identities(&self) -> &Identities {
         &self.settings.identities
@@ -220,19 +223,29 @@ impl Gateway {
 
     /// Answers `plait status` until the gateway stops, and keeps its memory small. Without a run directory there is no status.
     pub fn publish(self: &Arc<Self>) {
+        self.release_memory_after_peaks();
         let gateway = Arc::clone(self);
-        self.spawn_until_stopped(async move { gateway.release_memory_after_peaks().await });
+        self.answer_status(move || gateway.report());
+    }
+
+    pub(crate) fn release_memory_after_peaks(self: &Arc<Self>) {
+        let gateway = Arc::clone(self);
+        self.spawn_until_stopped(async move { gateway.peak.release_memory_after(&gateway.tasks).await });
+    }
+
+    /// Answers `plait status` with these reports until the gateway stops.
+    pub(crate) fn answer_status(self: &Arc<Self>, report: impl Fn() -> Report + Send + Sync + 'static) {
         let socket = match StatusSocket::create() {
             Ok(socket) => socket,
             Err(error) => return info!("`plait status` will not show this gateway: {error}"),
         };
         let gateway = Arc::clone(self);
         self.tasks.spawn(async move {
-            gateway.abort.run_until_cancelled(socket.serve(|| gateway.report())).await;
+            gateway.abort.run_until_cancelled(socket.serve(report)).await;
         });
     }
 
-    fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         Report {
             pid: process::id(),
             command: self.settings.command.to_owned(),
@@ -243,6 +256,7 @@ impl Gateway {
             counts: Counts { key_updates: self.connections.key_updates(), ..self.counters.report() },
             handshake_failures: self.counters.failures(),
             handshakes: self.pending.report(),
+            datagrams: self.datagrams.report(),
             connections: self.connections.report(),
         }
     }
@@ -278,7 +292,7 @@ impl Gateway {
                         self.tasks.spawn(async move {
                             abort.run_until_cancelled(handled).await;
                         });
-                        self.peak.fetch_max(self.tasks.len(), Ordering::Relaxed);
+                        self.peak.record(&self.tasks);
                     }
                     // Out of descriptors, or a connection that was reset before it was accepted.
                     Err(error) => {
@@ -291,24 +305,30 @@ impl Gateway {
         self.stop.run_until_cancelled(accepting).await;
     }
 
-    /// Returns the memory of connections to the system once there are less than half as many as there were.
-    async fn release_memory_after_peaks(&self) {
-        loop {
-            tokio::time::sleep(PEAK_INTERVAL).await;
-            let now = self.tasks.len();
-            if now < self.peak.load(Ordering::Relaxed) / 2 {
-                memory::release_freed();
-                self.peak.store(now, Ordering::Relaxed);
-            }
-        }
-    }
-
     /// Runs a background task until a stop is requested.
     pub(crate) fn spawn_until_stopped(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             stop.run_until_cancelled(task).await;
         });
+    }
+
+    /// Runs a background task until the connections have ended, or are reset, after a stop was requested.
+    pub(crate) fn spawn_until_drained(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let abort = self.abort.clone();
+        self.tasks.spawn(async move {
+            abort.run_until_cancelled(task).await;
+        });
+    }
+
+    /// Whether a stop was requested.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Runs a task until a stop is requested.
+    pub(crate) async fn until_stopped(&self, task: impl Future<Output = ()>) {
+        self.stop.run_until_cancelled(task).await;
     }
 
     /// Carries a connection in a background task; it is reset if it has not ended when the gateway's drain is over.
@@ -332,6 +352,16 @@ impl Gateway {
         Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
+    /// Permits a further side connection, if there may be one now.
+    pub(crate) fn try_side_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.side_places).try_acquire_owned().ok()
+    }
+
+    /// Permits to open a side connection, which takes the place of an accepted one, if there may be one now.
+    pub(crate) fn try_open_side(&self) -> Option<[OwnedSemaphorePermit; 2]> {
+        Some([self.try_side_place()?, Arc::clone(&self.places).try_acquire_owned().ok()?])
+    }
+
     /// Establishes a connection that is plain, or of the modes `xor64` and `stream`.
     pub(crate) async fn establish(
         &self,
@@ -353,12 +383,12 @@ impl Gateway {
         }
     }
 
-    /// Runs the handshake of mode `sealed` on a connection opened here to `peer`. If its key is expected, both ends
-    /// authenticate.
+    /// Runs the handshake of mode `sealed` on a connection opened here, and asks for `service`. If the peer's key is expected, both
+    /// ends authenticate.
     pub(crate) async fn handshake_outbound(
         &self,
         params: &Params,
-        peer: &PeerName,
+        service: &Service,
         expected: Option<&ExpectedPeer>,
         far: &TcpStream,
         witnesses: Witnesses,
@@ -366,12 +396,15 @@ impl Gateway {
     ) -> Result<Established, EstablishError> {
         let key_pair = expected.map(|_| self.identities().outbound_key_pair()).transpose();
         let key_pair = key_pair.map_err(|error| SealedError::from(HandshakeError::from(error)))?;
-        let verify_peer = |key: &PublicKey| expected.map(|expected| expected.verify(key)).transpose();
+        let verify_peer = |key: &PublicKey| {
+            let known = expected.map(|expected| expected.verify(key)).transpose();
+            known.map(|known| known.map(|known| AuthenticatedPeer { key: *key, known }))
+        };
         let config = InitiatorConfig {
             paths: self.policy().required_paths(),
             static_key: key_pair.as_deref().map(KeyPair::private),
             hybrid: self.settings.hybrid,
-            service: &peer.service(),
+            service,
         };
         let session = initiate(params, config, verify_peer, far, witnesses, limit).await;
         let session = session.map_err(EstablishError::from)?;
@@ -379,83 +412,25 @@ impl Gateway {
         Ok(Established::sealed(session, self.record_options()))
     }
 
-    fn record_options(&self) -> RecordOptions {
+    /// How the records of its connections are sealed.
+    pub(crate) fn record_options(&self) -> RecordOptions {
         RecordOptions {
             padding: self.settings.padding.unwrap_or(Padding::NONE),
             rekey_after: self.settings.rekey_after.unwrap_or(*REKEY_AFTER.end()),
+            redundancy: self.settings.redundancy,
         }
     }
 
-    /// What peers that connect to this port may ask for.
-    pub(crate) fn services(&self, port: u16) -> Services {
-        match self.settings.services.as_slice() {
-            [] => Services::on_port(port),
-            named => Services::new(named.iter().map(|named| (named.name.clone(), named.port)).collect()),
-        }
-    }
-
-    /// Runs the handshake of mode `sealed` on an accepted connection; `None` if it is a witness of another, which takes its
-    /// `place` with it. The registration is kept as long as the connection.
-    pub(crate) async fn handshake_inbound(
-        &self,
-        params: &Params,
-        services: &Services,
-        far: TcpStream,
-        place: &mut Option<OwnedSemaphorePermit>,
-    ) -> Result<Option<(TcpStream, Established, Registration<'_>)>, EstablishError> {
-        let config = ResponderConfig {
-            paths: self.policy().required_paths(),
-            static_key: self.identities().key_pair().map(KeyPair::private),
-            require_identity: self.identities().authenticates_clients(),
-            services,
-        };
-        let verify_peer = |key: &PublicKey| self.identities().verify_client(key);
-        let has_joins = |stream: &TcpStream| self.negotiation.has_joins(stream);
-        let accepted = self.pending.respond(params, config, verify_peer, &far, has_joins).await;
-        match accepted.map_err(|error| self.failed(&far, error.into()))? {
-            Accepted::Witness(witness) => {
-                self.pending.add_witness(witness, far, place.take())?;
-                Ok(None)
-            }
-            Accepted::Unused => Ok(None),
-            Accepted::LateWitness(level) => {
-                debug!("a late witness raised a connection to {level} paths");
-                Ok(None)
-            }
-            Accepted::Main(session, registration) => {
-                self.negotiation.warn_once.level(&far, session.witnesses.level());
-                let established = Established::sealed(*session, self.record_options());
-                if let Some(session) = &established.protection.session {
-                    registration.complete(session);
-                }
-                Ok(Some((far, established, registration)))
-            }
-        }
-    }
-
-    /// Resets witnesses whose main connection does not arrive in time, until the gateway stops.
-    pub(crate) fn spawn_expiry_task(self: &Arc<Self>) {
-        let gateway = Arc::clone(self);
-        self.tasks.spawn(async move {
-            let expiring = async {
-                loop {
-                    tokio::time::sleep(EXPIRY_INTERVAL).await;
-                    gateway.pending.expire();
-                }
-            };
-            gateway.abort.run_until_cancelled(expiring).await;
-        });
-    }
-
-    /// Registers an established connection.
+    /// Registers an established connection, whose bytes `meter` limits.
     pub(crate) fn register(
         &self,
-        application: SocketAddr,
+        application: impl Into<Application>,
         peer: SocketAddr,
         far: TcpStream,
         protection: ProtectionStatus,
+        meter: Option<Arc<Meter>>,
     ) -> Arc<Connection> {
-        let connection = self.connections.add(application, peer, far, protection);
+        let connection = self.connections.add(application.into(), peer, far, protection, meter);
         self.counters.carried(connection.protection.mode);
         connection
     }
@@ -472,6 +447,9 @@ impl Gateway {
             done = relay(near, &connection.far, transforms, &connection.progress) => done.map_err(CarryError::from),
             reason = failure => Err(reason.into()),
         };
+        if tracing::enabled!(tracing::Level::INFO) {
+            info!("{}", summary(connection, &carried));
+        }
         carried.inspect_err(|error| self.carry_failed(connection, error))
     }
 
@@ -499,8 +477,23 @@ impl Gateway {
                     warn_once.reset_at_start(*peer, self.policy().mode());
                 }
             }
-            CarryError::Relay(_) | CarryError::Refused(_) | CarryError::Establish(_) => {}
+            CarryError::Relay(_)
+            | CarryError::Refused(_)
+            | CarryError::Establish(_)
+            | CarryError::Exhausted(_) => {}
         }
+    }
+
+    /// Stops accepting; live connections go on.
+    pub(crate) fn stop_accepting(&self) {
+        self.stop.cancel();
+    }
+
+    /// Stops accepting, and waits until live connections have ended by themselves.
+    pub(crate) async fn retire(&self) {
+        self.stop_accepting();
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
     /// Stops accepting, lets live connections end within the drain time, then resets the rest.
@@ -528,7 +521,8 @@ impl Gateway {
         self.reset_remaining(drained).await;
     }
 
-    async fn drained(&self) {
+    /// Waits until no connection is carried or about to be, after accepting has stopped.
+    pub(crate) async fn drained(&self) {
         while self.places.available_permits() < self.max_accepted
             || self.permits.available_permits() < self.max_carried
         {
@@ -556,10 +550,11 @@ fn check_not_protected() -> Result<(), ProtectionError> {
 }
 
 /// Removes what killed gateways left behind. An ordinary user can remove little; `plait doctor --clean` reports failures.
-fn remove_leftovers() {
+pub fn remove_leftovers() {
     let failures = [
         cgroup::clean_leftovers().err().map(|error| error.to_string()),
         pm::restore_after_crash().err().map(|error| error.to_string()),
+        local_delivery::clean_leftovers().err().map(|error| error.to_string()),
         plait_linux::clean_run_directory().err().map(|error| error.to_string()),
     ];
     for failure in failures.into_iter().flatten() {
@@ -574,15 +569,18 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
+    use crate::protection::NegotiationSignal;
 
     fn settings() -> Settings {
         Settings {
             command: "test",
             policy: ProtectionPolicy::Off,
+            signal: NegotiationSignal::Option,
             identities: Identities::default(),
             hybrid: false,
             padding: None,
             rekey_after: None,
+            redundancy: None,
             services: Vec::new(),
             congestion_control: None,
             scheduler: None,

@@ -27,25 +27,36 @@ mod capacity;
 mod carry_error;
 mod config;
 mod congestion_control;
+mod connection_summary;
 mod connections;
 mod counters;
+mod datagrams;
 mod error;
 mod gateway;
+mod gateways;
 mod handshake;
 mod inbound;
 mod keepalive;
+mod kill_switch;
 pub mod kmod;
+mod meter;
 mod monitor;
+mod networks;
 mod outbound;
 mod paths;
+mod peak;
 mod peer_limit;
 mod protection;
+mod race;
 mod rate_limit;
 mod relay;
 mod report;
+mod resolver;
 mod ring_events;
 mod running_session;
 mod sandbox;
+mod settings;
+mod side_connections;
 #[allow(
     clippy::all,
     clippy::undocumented_unsafe_blocks,
@@ -58,20 +69,38 @@ mod socket;
 mod status;
 mod stream;
 mod trust;
+mod unsent_limit;
 mod warn_once;
 
 pub use bpf::BpfError;
-pub use config::Config;
+pub use config::{Config, ExitConfig, HostConfig, InboundConfig, MetricsConfig, ProxyConfig, RouterConfig};
+pub use datagrams::DatagramScheduler;
 pub use error::{ProtectionError, StartError};
-pub use gateway::{Gateway, REKEY_AFTER, Settings};
-pub use handshake::FailureReason;
-pub use inbound::{Listener, ServiceName};
-pub use monitor::{Monitor, run_monitor};
-pub use outbound::{ConnectError, Credentials, CredentialsError, Outbound, ProxyAccess, RunError, exit_code};
-pub use paths::{PathName, Roles};
-pub use protection::{InvalidRequirement, ProtectionPolicy, Requirement};
-pub use report::{ConnectionReport, Counts, Handshakes, Report, SubflowReport};
-pub use status::GatewayStatus;
+pub use gateway::{Gateway, remove_leftovers};
+pub use gateways::Gateways;
+pub use handshake::{FailureReason, SharedNegotiation};
+pub use inbound::{
+    ClientLimits, ClientSettings, ExitClients, ExitListener, ExitSettings, Listener, ProxyProtocol,
+    ServiceAddress, ServiceName, ServiceSettings,
+};
+pub use kill_switch::{KillSwitch, KillSwitchError};
+pub use monitor::{Monitor, MonitorTasks, run_monitor};
+pub use outbound::{
+    ConnectError, Credentials, CredentialsError, ExitCheckError, ExitUrl, Host, HostError, HostSettings,
+    Outbound, ProxyAccess, Route, Router, RouterError, RouterSettings, RunError, exit_code,
+};
+pub use paths::{
+    Forecast, PathName, PathPattern, PathRule, PathRulesError, Period, Quota, QuotaFile, QuotaStatus,
+    QuotaUse, QuotaUses, Roles, RuleStatus, Schedule, SchedulerMismatch, warn_of_missing_interfaces,
+};
+pub use protection::{InvalidRequirement, NegotiationSignal, ProtectionPolicy, Requirement};
+pub use report::{
+    ConnectionReport, Counts, DatagramPathReport, DatagramReport, Handshakes, RedundancyReport, Report,
+    SubflowReport,
+};
+pub use settings::{REKEY_AFTER, Settings};
+pub use side_connections::{ParseRedundancyError, Redundancy};
+pub use status::{GatewayStatus, handover_socket_path, handover_sockets};
 pub use stream::Stream;
 pub use trust::identity::{self, IdentityError};
 pub use trust::{Identities, PeerName, SealedPeer, SealedPeers, SealedPeersError, Trust};

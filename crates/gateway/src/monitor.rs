@@ -1,8 +1,8 @@
 //! The privileged half of a gateway: a small process that does for the other what takes root.
 //!
 //! A gateway that is started by root carries traffic as another user ([`crate::sandbox`]). The files that it keeps about peers,
-//! its cgroups and its status socket remain root's, so that nobody else can change them. The monitor holds them: it knows which
-//! they are before the gateway reads its first byte from the network, takes no path or process id from it, and answers six
+//! its cgroups, the use of quotas and its status socket remain root's, so that nobody else can change them. The monitor holds them: it knows which
+//! they are before the gateway reads its first byte from the network, takes no path or process id from it, and answers seven
 //! requests, one JSON document a line. It ends with the gateway; what a killed gateway leaves behind, the next start removes.
 
 use std::fs;
@@ -11,8 +11,9 @@ use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -27,6 +28,8 @@ use rustix::process::getppid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::kill_switch::ReleasedKillSwitch;
+use crate::paths::{QuotaFile, QuotaUpdate, QuotaUses};
 use crate::status;
 use crate::trust::{KnownPeers, KnownPeersError, PeerName, SealedPeer, SealedPeers};
 
@@ -47,8 +50,13 @@ enum Request {
     AppendKey { peer: String, key: String },
     /// Close the subflow between two addresses, on whose path the peer is silent.
     CloseSubflow { local: SocketAddr, remote: SocketAddr },
-    /// Remove the gateway's cgroups and its status socket.
-    CleanUp,
+    /// Add what was used of quotas of paths.
+    AddQuotaUse { updates: Vec<QuotaUpdate>, sync: bool },
+    /// Read the configuration file.
+    ReadConfig,
+    /// Remove the gateway's cgroups and its sockets, and unless another process redirects the host now, the lock and, if so ordered,
+    /// the kill switch.
+    CleanUp { keep_host: bool },
 }
 
 /// What a reply contains if the request failed.
@@ -74,6 +82,7 @@ pub struct Monitor {
     /// For those that wait for the disk, so that no question waits for it.
     changes: Channel,
     process: Mutex<Child>,
+    keep_host: AtomicBool,
 }
 
 /// One request is answered after the other.
@@ -117,19 +126,34 @@ impl Monitor {
         let process = command.spawn()?;
         // The descriptors of the other ends, so that the end of the process is the end of the channels.
         drop(command);
-        let monitor = Monitor { questions, changes, process: Mutex::new(process) };
+        let monitor =
+            Monitor { questions, changes, process: Mutex::new(process), keep_host: AtomicBool::new(false) };
         monitor.questions.reply::<()>().map_err(into_error)?;
         Ok(Arc::new(monitor))
     }
 
-    /// Removes the cgroups and the status socket of this process, and ends the monitor.
+    /// Whether another process redirects the host, so that [`clean_up`](Self::clean_up) leaves its lock and the kill switch to that.
+    pub fn keep_host(&self, keep: bool) {
+        self.keep_host.store(keep, Ordering::Relaxed);
+    }
+
+    /// Removes the cgroups and the sockets of this process, and ends the monitor.
     pub fn clean_up(&self) {
-        if let Err(error) = self.changes.request::<()>(&Request::CleanUp).map_err(into_error) {
+        let request = Request::CleanUp { keep_host: self.keep_host.load(Ordering::Relaxed) };
+        if let Err(error) = self.changes.request::<()>(&request).map_err(into_error) {
             tracing::debug!("leftovers remain for the next start: {error}");
         }
         self.questions.close();
         self.changes.close();
         let _ = self.process.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    }
+
+    /// The text of the configuration file, as it is now.
+    ///
+    /// # Errors
+    /// It cannot be read, or the monitor was started without its path.
+    pub fn read_config(&self) -> io::Result<String> {
+        self.questions.request(&Request::ReadConfig).map_err(into_error)
     }
 
     pub(crate) fn find_sealed(&self, peer: &str) -> io::Result<Option<SealedPeer>> {
@@ -157,6 +181,12 @@ impl Monitor {
 
     pub(crate) fn append_key(&self, peer: &PeerName, key: &PublicKey) -> io::Result<()> {
         let request = Request::AppendKey { peer: peer.to_string(), key: key.to_string() };
+        self.changes.request(&request).map_err(into_error)
+    }
+
+    /// Adds what was used of quotas, and returns what has been used then.
+    pub(crate) fn add_quota_use(&self, updates: &[QuotaUpdate], sync: bool) -> io::Result<QuotaUses> {
+        let request = Request::AddQuotaUse { updates: updates.to_vec(), sync };
         self.changes.request(&request).map_err(into_error)
     }
 
@@ -193,17 +223,39 @@ struct MonitorProcess {
     gateway: u32,
     sealed: SealedPeers,
     keys: Option<KnownPeers>,
+    quotas: Option<QuotaFile>,
     cgroups: Option<CreatorCgroups>,
     /// For a gateway that may not close subflows itself.
     sockets: Option<Mutex<Sockets>>,
+    config: Option<PathBuf>,
+    kill_switch: Option<ReleasedKillSwitch>,
+    host_lock: Option<PathBuf>,
+}
+
+/// What a monitor does beside what all gateways need.
+#[derive(Debug, Default)]
+pub struct MonitorTasks {
+    /// The file of the keys of first use.
+    pub known_peers: Option<PathBuf>,
+    /// The gateway may not close subflows itself.
+    pub close_subflows: bool,
+    /// The configuration file that the gateway reads again.
+    pub config: Option<PathBuf>,
+    /// Remove the kill switch in the end.
+    pub release_kill_switch: bool,
+    /// Remove this file in the run directory in the end.
+    pub host_lock: Option<PathBuf>,
+    /// The process whose cgroup the gateway enters.
+    pub predecessor: Option<u32>,
 }
 
 /// Runs the monitor of the parent process, whose requests arrive on stdin and stdout, which are sockets, until that ends.
-/// `known_peers`: the file of the keys of first use. `closes_subflows`: the gateway may not close subflows itself.
 ///
 /// # Errors
 /// The monitor cannot confine itself, or its parent broke the protocol.
-pub fn run_monitor(known_peers: Option<PathBuf>, closes_subflows: bool) -> io::Result<()> {
+pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
+    let MonitorTasks { known_peers, close_subflows, config, release_kill_switch, host_lock, predecessor } =
+        tasks;
     let gateway =
         getppid().ok_or_else(|| io::Error::other("the gateway has ended"))?.as_raw_pid().unsigned_abs();
     // A service manager that ends all processes of a service must not end this one first.
@@ -214,8 +266,15 @@ pub fn run_monitor(known_peers: Option<PathBuf>, closes_subflows: bool) -> io::R
         gateway,
         sealed: SealedPeers::of_user(),
         keys: known_peers.map(KnownPeers::in_file),
-        cgroups: CreatorCgroups::below_current(gateway).ok(),
-        sockets: if closes_subflows { Sockets::open().ok().map(Mutex::new) } else { None },
+        quotas: QuotaFile::of_user(),
+        cgroups: match predecessor {
+            Some(predecessor) => CreatorCgroups::entered(gateway, predecessor).ok(),
+            None => CreatorCgroups::below_current(gateway).ok(),
+        },
+        sockets: if close_subflows { Sockets::open().ok().map(Mutex::new) } else { None },
+        config,
+        kill_switch: if release_kill_switch { ReleasedKillSwitch::prepare().ok() } else { None },
+        host_lock,
     };
     let gate = ThreadGate::default();
     thread::scope(|scope| {
@@ -237,7 +296,14 @@ impl MonitorProcess {
     fn confine(&self, gate: &ThreadGate) -> io::Result<()> {
         let mut files = Files { manage: self.sealed.directories(), ..Files::default() };
         files.manage.extend(self.keys.iter().flat_map(KnownPeers::directories));
+        files.manage.extend(self.quotas.iter().flat_map(QuotaFile::directories));
         files.remove.extend(plait_linux::run_directory());
+        // The directory, because editors replace files.
+        files.read.extend(self.config.as_deref().and_then(Path::parent).map(Path::to_owned));
+        if let Some(kill_switch) = &self.kill_switch {
+            // Its files are below the run directory.
+            files.remove_directories.push(kill_switch.directory()?);
+        }
         if let Some(cgroups) = &self.cgroups {
             files.remove_cgroups_below(cgroups.parent()?);
         }
@@ -245,7 +311,7 @@ impl MonitorProcess {
         if self.sockets.is_some() {
             capabilities |= CapabilitySet::NET_ADMIN;
         }
-        let sandbox = Sandbox::new(Rules { capabilities, user: None, files, signals: None });
+        let sandbox = Sandbox::new(Rules { capabilities, user: None, files, signals: None, attaches: false });
         let confined = sandbox.and_then(|sandbox| gate.confine(sandbox));
         confined.map(|_| ()).map_err(io::Error::other)
     }
@@ -287,7 +353,24 @@ impl MonitorProcess {
                 write_line(stream, &appended)
             }
             Request::CloseSubflow { local, remote } => write_line(stream, &self.close_subflow(local, remote)),
-            Request::CleanUp => {
+            Request::AddQuotaUse { updates, sync } => {
+                let quotas = self.quotas.as_ref();
+                let quotas = quotas.ok_or_else(|| Failure::Other("no state directory".into()));
+                write_line(stream, &quotas.and_then(|quotas| quotas.add(&updates, sync).map_err(other)))
+            }
+            Request::ReadConfig => {
+                let text = self.config.as_ref().map(fs::read_to_string).transpose().map_err(other);
+                let missing = || Failure::Other("this gateway has no configuration file".into());
+                write_line(stream, &text.and_then(|text| text.ok_or_else(missing)))
+            }
+            Request::CleanUp { keep_host } => {
+                if let Some(kill_switch) = self.kill_switch.as_ref().filter(|_| !keep_host) {
+                    let _ = kill_switch.release();
+                }
+                if let Some(lock) = self.host_lock.as_ref().filter(|_| !keep_host) {
+                    let _ = fs::remove_file(lock);
+                }
+                let _ = status::handover_socket_path(self.gateway).and_then(fs::remove_file);
                 let cleaned = self.cgroups.as_ref().map_or(Ok(()), CreatorCgroups::remove).map_err(other);
                 let _ = status::socket_path(self.gateway).and_then(fs::remove_file);
                 write_line(stream, &cleaned)

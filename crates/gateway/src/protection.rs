@@ -10,9 +10,10 @@ use plait_config::TextError;
 use plait_linux::mptcp::Key;
 use plait_proto::option::Mode;
 use plait_proto::sealed::{Level, MAX_PATHS, RequiredPaths};
+use serde::Deserialize;
 
 use crate::running_session::RunningSession;
-use crate::trust::KeyMatch;
+use crate::trust::{AuthenticatedPeer, KeyMatch};
 
 /// What to do with a connection whose peer does not negotiate protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,29 @@ pub enum ProtectionPolicy {
     Require(Mode),
     /// Protect with mode `sealed`; refuse a connection whose peer does not negotiate, or in which too few paths take part.
     RequirePaths(RequiredPaths),
+}
+
+/// What negotiates the mode in the TCP handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NegotiationSignal {
+    /// A TCP option of plait's own.
+    #[default]
+    Option,
+    /// A flag of MP_CAPABLE. It negotiates mode `xor64` only.
+    Flag,
+}
+
+impl FromStr for NegotiationSignal {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<NegotiationSignal, TextError> {
+        match text {
+            "option" => Ok(NegotiationSignal::Option),
+            "flag" => Ok(NegotiationSignal::Flag),
+            _ => Err(TextError::new("option or flag", text)),
+        }
+    }
 }
 
 /// What is required, and not only preferred.
@@ -219,14 +243,19 @@ pub(crate) struct ProtectionStatus {
     pub(crate) mode: Mode,
     /// Mode `sealed`: the session, whose level late witnesses raise.
     pub(crate) session: Option<Arc<RunningSession>>,
-    /// Mode `sealed`: how the peer's key is known, if it authenticated.
-    pub(crate) identity: Option<KeyMatch>,
+    /// Mode `sealed`: the peer's key and how it is known, if it authenticated and not everybody may connect.
+    pub(crate) peer: Option<AuthenticatedPeer>,
 }
 
 impl ProtectionStatus {
     /// Of a mode other than `sealed`.
     pub(crate) fn of_mode(mode: Mode) -> ProtectionStatus {
-        ProtectionStatus { mode, session: None, identity: None }
+        ProtectionStatus { mode, session: None, peer: None }
+    }
+
+    /// Mode `sealed`: how the peer's key is known, if it authenticated.
+    pub(crate) fn identity(&self) -> Option<KeyMatch> {
+        self.peer.map(|peer| peer.known)
     }
 
     /// Mode `sealed`: on how many of the configured paths an attacker would have to be active, now.

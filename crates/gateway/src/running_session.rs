@@ -7,17 +7,30 @@ use plait_proto::sealed::{HandshakeError, LateShares, Level, PathId, SessionWitn
 use tokio::sync::watch;
 
 use crate::relay::Updates;
+use crate::side_connections::SideConnections;
 
 /// A running session. Its connection owns it; who adds late witnesses refers to it weakly.
 pub(crate) struct RunningSession {
     witnesses: Mutex<SessionWitnesses>,
     updates: Arc<Updates>,
+    side: Option<Arc<SideConnections>>,
     intercepted: watch::Sender<Option<PathId>>,
 }
 
 impl RunningSession {
-    pub(crate) fn new(witnesses: SessionWitnesses, updates: Arc<Updates>) -> RunningSession {
-        RunningSession { witnesses: Mutex::new(witnesses), updates, intercepted: watch::Sender::new(None) }
+    /// `side`: its side connections, if this end wants any.
+    pub(crate) fn new(
+        witnesses: SessionWitnesses,
+        updates: Arc<Updates>,
+        side: Option<Arc<SideConnections>>,
+    ) -> RunningSession {
+        let (witnesses, intercepted) = (Mutex::new(witnesses), watch::Sender::new(None));
+        RunningSession { witnesses, updates, side, intercepted }
+    }
+
+    /// Its side connections, if this end wants any.
+    pub(crate) fn side(&self) -> Option<&Arc<SideConnections>> {
+        self.side.as_ref()
     }
 
     /// Locked for a computation, never across a wait.

@@ -19,6 +19,7 @@ impl Gateway {
     /// # Errors
     /// The cgroup is inaccessible.
     pub fn sandbox_rules(&self) -> io::Result<Rules> {
+        // Unix sockets of services need no rule: connecting to a path takes the permission to write to it, of this user.
         let mut files = Files { read: name_service_files(), ..Files::default() };
         let user = if self.monitor().is_some() {
             // It cleans up.
@@ -31,7 +32,7 @@ impl Gateway {
             }
             None
         };
-        Ok(Rules { capabilities: CapabilitySet::empty(), user, files, signals: None })
+        Ok(Rules { capabilities: CapabilitySet::empty(), user, files, signals: None, attaches: false })
     }
 }
 
@@ -57,6 +58,7 @@ impl Outbound {
                 .write
                 .extend(plait_linux::run_directory().map(|directory| directory.join("path-manager")));
             rules.files.manage.extend(self.peer_memory());
+            rules.files.manage.extend(self.quota_directories());
         }
         if program.is_some() {
             // It runs as another user.
@@ -64,5 +66,13 @@ impl Outbound {
             rules.signals = program;
         }
         Ok(rules)
+    }
+
+    /// The same, for a router, which attaches to interfaces that appear later, and removes its routing rules in the end.
+    ///
+    /// # Errors
+    /// As for [`Gateway::sandbox_rules`].
+    pub fn router_sandbox_rules(&self) -> io::Result<Rules> {
+        Ok(Rules { attaches: true, ..self.sandbox_rules(None)? })
     }
 }

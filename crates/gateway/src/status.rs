@@ -17,6 +17,10 @@ use crate::report::Report;
 /// A gateway that does not answer within this time is unresponsive.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How the names of sockets begin.
+const STATUS: &str = "gateway-";
+const HANDOVER: &str = "handover-";
+
 /// The socket on which a gateway answers, removed when dropped.
 pub(crate) struct StatusSocket {
     path: PathBuf,
@@ -55,15 +59,31 @@ impl Drop for StatusSocket {
 
 /// The socket of a gateway's process.
 pub(crate) fn socket_path(pid: u32) -> io::Result<PathBuf> {
-    Ok(plait_linux::run_directory()?.join(format!("gateway-{pid}.sock")))
+    Ok(plait_linux::run_directory()?.join(format!("{STATUS}{pid}.sock")))
 }
 
-fn sockets(directory: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
+/// The socket on which a process hands over to the next one.
+///
+/// # Errors
+/// The run directory is inaccessible.
+pub fn handover_socket_path(pid: u32) -> io::Result<PathBuf> {
+    Ok(plait_linux::run_directory()?.join(format!("{HANDOVER}{pid}.sock")))
+}
+
+/// The processes that may hand over to the next one, with their sockets; some may have ended.
+///
+/// # Errors
+/// The run directory cannot be read.
+pub fn handover_sockets() -> io::Result<Vec<(u32, PathBuf)>> {
+    sockets(&plait_linux::run_directory()?, HANDOVER)
+}
+
+fn sockets(directory: &Path, prefix: &str) -> io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let pid = name.strip_prefix("gateway-").and_then(|name| name.strip_suffix(".sock"));
+        let pid = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(".sock"));
         if let Some(pid) = pid.and_then(|pid| pid.parse().ok()) {
             found.push((pid, path));
         }
@@ -74,7 +94,7 @@ fn sockets(directory: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
 
 /// Process ids of this user's gateways; some may have ended.
 pub(crate) fn gateway_pids() -> io::Result<Vec<u32>> {
-    Ok(sockets(&plait_linux::run_directory()?)?.into_iter().map(|(pid, _)| pid).collect())
+    Ok(sockets(&plait_linux::run_directory()?, STATUS)?.into_iter().map(|(pid, _)| pid).collect())
 }
 
 /// This user's running gateways.
@@ -93,7 +113,7 @@ impl GatewayStatus {
     /// The run directory cannot be read.
     pub fn query() -> io::Result<GatewayStatus> {
         let mut status = GatewayStatus::default();
-        for (pid, path) in sockets(&plait_linux::run_directory()?)? {
+        for (pid, path) in sockets(&plait_linux::run_directory()?, STATUS)? {
             match ask(&path) {
                 Ok(report) => status.reports.push(report),
                 Err(error) if has_ended(&error) => {}

@@ -66,7 +66,7 @@ impl Stream {
     /// Mode `sealed`: how the peer's key is known, `pinned` or `first-use`; `None` if the peer is anonymous.
     #[must_use]
     pub fn identity(&self) -> Option<String> {
-        self.protection.identity.map(|identity| identity.to_string())
+        self.protection.identity().map(|identity| identity.to_string())
     }
 
     /// Mode `sealed`: keys for other protocols, the same at both ends.

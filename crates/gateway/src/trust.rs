@@ -12,4 +12,5 @@ pub use identities::{Identities, Trust};
 pub(crate) use known_peers::{KnownPeers, KnownPeersError};
 pub use peer_name::PeerName;
 pub use sealed_peers::{SealedPeer, SealedPeers, SealedPeersError};
-pub(crate) use verification::{ExpectedPeer, KeyMatch, PeerAuthError};
+pub(crate) use state_directory::{directories_of, private_directory, state_directory};
+pub(crate) use verification::{AuthenticatedPeer, ExpectedPeer, KeyMatch, PeerAuthError};

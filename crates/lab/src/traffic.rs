@@ -14,6 +14,6 @@ mod sizes;
 
 pub use distribution::Distribution;
 pub use flows::{Arrivals, Flow, FlowsReport, TransferDirection, Workload};
-pub use periodic::{Jitter, Periodic, PeriodicReport};
+pub use periodic::{JitterMs, Periodic, PeriodicReport};
 pub use server::Server;
 pub use sizes::{FlowSize, ParseSizesError, Sizes};

@@ -18,7 +18,18 @@ use crate::interfaces::interfaces;
 /// # Errors
 /// The kernel's reason.
 pub fn attach(program: BorrowedFd<'_>, if_index: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
-    let target = i32::try_from(if_index).map_err(io::Error::other)?;
+    link(program, i32::try_from(if_index).map_err(io::Error::other)?, place, flags)
+}
+
+/// Attaches a program of sk_lookup to a network namespace, likewise.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn attach_to_namespace(program: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    link(program, namespace.as_raw_fd(), sys::BPF_SK_LOOKUP, 0)
+}
+
+fn link(program: BorrowedFd<'_>, target: i32, place: u32, flags: u32) -> io::Result<OwnedFd> {
     let options = sys::bpf_link_create_opts {
         sz: size_of::<sys::bpf_link_create_opts>() as _,
         flags,

@@ -1,7 +1,11 @@
 //! BPF programs of users, from a C source or a compiled object.
 //!
-//! Sources are compiled with `clang-19`, or the compiler that `PLAIT_CLANG` names; the headers that they include come with
-//! plait. A compiled object needs no compiler on the host.
+//! Sources are compiled with clang, version 16 or later, or the compiler that `PLAIT_CLANG` names; the headers that they
+//! include come with plait. A compiled object needs no compiler on the host.
+
+#[path = "../../bpf-build/src/clang.rs"]
+#[expect(unreachable_pub, reason = "public in plait-bpf-build")]
+pub(crate) mod clang;
 
 use std::ffi::OsString;
 use std::io;
@@ -25,7 +29,7 @@ pub enum SourceError {
     Kind(PathBuf),
     /// The compiler cannot be run.
     #[error(
-        "cannot run {compiler} to compile {}: {reason}; install it (Debian: clang-19, libbpf-dev, linux-libc-dev), \
+        "cannot run {compiler} to compile {}: {reason}; install it (Debian: clang-19 or another version from 16 on, libbpf-dev, linux-libc-dev), \
          set PLAIT_CLANG to another one, or compile the file elsewhere and use the object (.o)", .file.display()
     )]
     NoCompiler {
@@ -67,7 +71,7 @@ fn compile(source: &Path, headers: &[(&str, &[u8])]) -> Result<Vec<u8>, SourceEr
     // Open it first, so that an error names this file.
     fs::File::open(source).map_err(failed)?;
     let object = directory.path().join("custom.bpf.o");
-    let compiler = env::var("PLAIT_CLANG").unwrap_or_else(|_| "clang-19".into());
+    let compiler = clang::find();
     let mut includes = OsString::from("-I");
     includes.push(directory.path());
     let result = Command::new(&compiler)

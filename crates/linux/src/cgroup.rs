@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, mkdirat, openat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
@@ -71,11 +73,27 @@ impl Cgroup {
         let name = format!("plait-{}-{role}", std::process::id());
         let failed =
             |reason: Errno| Error::Use { operation: "create", name: name.clone(), reason: reason.into() };
-        mkdirat(&parent, &name, Mode::from_raw_mode(0o755)).map_err(failed)?;
-        let directory = open_directory(&parent, Path::new(&name)).map_err(|error| {
-            let _ = unlinkat(&parent, &name, AtFlags::REMOVEDIR);
-            failed(error)
-        })?;
+        let mut attempts = 0;
+        let directory = loop {
+            match create_locked(&parent, &name) {
+                // Another process removed it before it was locked.
+                Err(Errno::NOENT) if attempts < ATTEMPTS => attempts += 1,
+                created => break created.map_err(failed)?,
+            }
+        };
+        Ok(Cgroup { name, directory, parent })
+    }
+
+    /// Opens the cgroup that another process has created for itself by [`create_below_current`](Self::create_below_current), to
+    /// [enter](Self::enter) it as well. It remains until the last of both has left it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn of_process(pid: u32) -> Result<Cgroup, Error> {
+        let (parent, name) = parent_of(pid)?;
+        let failed =
+            |reason: Errno| Error::Use { operation: "open", name: name.clone(), reason: reason.into() };
+        let directory = open_directory(&parent, Path::new(&name)).map_err(failed)?;
         Ok(Cgroup { name, directory, parent })
     }
 
@@ -162,6 +180,8 @@ impl ParentCgroup {
 pub struct CreatorCgroups {
     creator: u32,
     parent: OwnedFd,
+    /// One that it has entered, and another process created.
+    entered: Option<String>,
 }
 
 impl CreatorCgroups {
@@ -171,7 +191,16 @@ impl CreatorCgroups {
     /// There is no cgroup2 file system, or the current cgroup is inaccessible.
     pub fn below_current(creator: u32) -> Result<CreatorCgroups, Error> {
         let root = open_root().map_err(Error::NoFileSystem)?;
-        Ok(CreatorCgroups { creator, parent: open_current(&root)? })
+        Ok(CreatorCgroups { creator, parent: open_current(&root)?, entered: None })
+    }
+
+    /// That of another process, which the creator will have entered.
+    ///
+    /// # Errors
+    /// As [`Cgroup::of_process`].
+    pub fn entered(creator: u32, other: u32) -> Result<CreatorCgroups, Error> {
+        let (parent, name) = parent_of(other)?;
+        Ok(CreatorCgroups { creator, parent, entered: Some(name) })
     }
 
     /// Their parent, which the creator returns to.
@@ -188,7 +217,8 @@ impl CreatorCgroups {
     /// The kernel's reason.
     pub fn remove(&self) -> io::Result<()> {
         let prefix = format!("plait-{}-", self.creator);
-        for name in children(&self.parent)?.iter().filter(|name| name.starts_with(&prefix)) {
+        let is_own = |name: &&String| name.starts_with(&prefix) || self.entered.as_ref() == Some(*name);
+        for name in children(&self.parent)?.iter().filter(is_own) {
             match remove(&self.parent, name, self.creator) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
                 removed => removed?,
@@ -198,7 +228,7 @@ impl CreatorCgroups {
     }
 }
 
-/// Removes each empty cgroup `plait-PID-...` whose creator has ended. Returns their paths from the root of the
+/// Removes each empty cgroup `plait-PID-...` whose creator has ended, and no longer holds it locked. Returns their paths from the root of the
 /// hierarchy.
 ///
 /// # Errors
@@ -308,6 +338,22 @@ fn open_current(root: &OwnedFd) -> Result<OwnedFd, Error> {
         .map_err(|reason| Error::Current { path: Path::new("/").join(path), reason: reason.into() })
 }
 
+/// The parent and the name of the cgroup that a process has created for itself.
+fn parent_of(pid: u32) -> Result<(OwnedFd, String), Error> {
+    let root = open_root().map_err(Error::NoFileSystem)?;
+    let path = of(pid).unwrap_or_default();
+    let failed = |reason| Error::Use { operation: "open", name: path.display().to_string(), reason };
+    let name = path.file_name().and_then(|name| name.to_str()).filter(|name| name.starts_with("plait-"));
+    let (Some(parent), Some(name)) = (path.parent(), name) else {
+        let text = format!("expected process {pid} to be in a cgroup of its own");
+        return Err(failed(io::Error::new(io::ErrorKind::NotFound, text)));
+    };
+    let parent = parent.strip_prefix("/").unwrap_or(parent);
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let parent = open_directory(&root, parent).map_err(|reason| failed(reason.into()))?;
+    Ok((parent, name.to_owned()))
+}
+
 /// The path after the root in a table such as `/proc/self/cgroup`.
 fn path_in(table: &str) -> Option<&str> {
     table.lines().find_map(|line| line.strip_prefix("0::/"))
@@ -339,6 +385,20 @@ fn processes(directory: impl AsFd) -> io::Result<Vec<u32>> {
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
+/// Creates a cgroup, locked so that [`clean_leftovers`] of a process that does not see its creator, being outside of the PID
+/// namespace of its container, does not remove it while it is empty. `ENOENT` if it was removed before it was locked.
+fn create_locked(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
+    let locked = open_directory(parent, Path::new(name)).and_then(|directory| {
+        flock(&directory, FlockOperation::LockShared)?;
+        statat(parent, name, AtFlags::empty())?;
+        Ok(directory)
+    });
+    locked.inspect_err(|_| {
+        let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
+    })
+}
+
 fn clean_below(directory: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
     let failed = |path: &Path, reason| {
         let name = path.display().to_string();
@@ -348,7 +408,9 @@ fn clean_below(directory: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> 
         // Other processes may remove cgroups meanwhile.
         let Ok(child) = open_directory(directory, Path::new(&name)) else { continue };
         clean_below(&child, &path.join(&name), removed)?;
-        if leftovers::is_of_dead_process(&name) {
+        if leftovers::is_of_dead_process(&name)
+            && flock(&child, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
             match remove(directory, &name, std::process::id()) {
                 Ok(()) => removed.push(path.join(&name)),
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}

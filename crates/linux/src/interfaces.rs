@@ -33,10 +33,19 @@ pub struct Interface {
     pub ethernet: bool,
     /// Whether it is a virtual device, such as a veth pair, a TUN device or a bridge.
     pub software: bool,
+    /// Whether it is a port of a bridge, or a part of a bond or a team: what it carries has the addresses and routes of that one.
+    pub port: bool,
     /// Maximum packet size, bytes.
     pub mtu: u32,
     /// Its addresses.
     pub addresses: Vec<Address>,
+}
+
+impl Interface {
+    /// Whether it has this address.
+    pub fn has_address(&self, ip: IpAddr) -> bool {
+        self.addresses.iter().any(|address| address.ip == ip)
+    }
 }
 
 /// An address of an interface.
@@ -276,6 +285,7 @@ impl Interface {
         let flags = u32_at(message.payload, 8)?;
         let attributes = message.attributes(LINK_HEADER);
         let name = attributes.find(IFLA_IFNAME)?;
+        let link_info = attributes.nested(IFLA_LINKINFO);
         let set = |flag: i32| flags & flag as u32 != 0;
         Some(Interface {
             index: u32_at(message.payload, 4)?,
@@ -284,7 +294,8 @@ impl Interface {
             running: set(libc::IFF_UP) && set(libc::IFF_LOWER_UP),
             loopback: set(libc::IFF_LOOPBACK),
             ethernet: matches!(u16_at(message.payload, 2)?, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
-            software: attributes.nested(IFLA_LINKINFO).find(IFLA_INFO_KIND).is_some(),
+            software: link_info.find(IFLA_INFO_KIND).is_some(),
+            port: link_info.find(IFLA_INFO_SLAVE_KIND).is_some_and(is_port),
             mtu: attributes.u32(IFLA_MTU)?,
             addresses: Vec::new(),
         })
@@ -323,6 +334,12 @@ fn with_address(request: Request, kind: u16, address: IpAddr) -> Request {
     }
 }
 
+/// Whether an interface with this IFLA_INFO_SLAVE_KIND has no addresses of its own. Those in a VRF do.
+fn is_port(kind: &[u8]) -> bool {
+    let kind = kind.strip_suffix(&[0]).unwrap_or(kind);
+    [&b"bridge"[..], b"bond", b"team"].contains(&kind)
+}
+
 /// Includes errors for an interface that does not exist or is down, a source address that is not local, and routes that
 /// discard packets.
 fn means_no_route(errno: i32) -> bool {
@@ -347,6 +364,7 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;

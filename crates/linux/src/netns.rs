@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind_recursive, mount_change, unmount};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 /// Identifies a namespace while it exists; the kernel may reuse the inode afterwards.
@@ -95,6 +96,20 @@ impl AsFd for NetNs {
         self.0.as_fd()
     }
 }
+
+/// The cookie of the calling thread's namespace, which identifies it until the host is rebooted.
+///
+/// # Errors
+/// The kernel has none (before Linux 5.14).
+pub fn cookie() -> io::Result<u64> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    let mut cookie = [0; size_of::<u64>()];
+    crate::sockopt::get(&socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie)?;
+    Ok(u64::from_ne_bytes(cookie))
+}
+
+/// `asm-generic/socket.h`.
+const SO_NETNS_COOKIE: i32 = 71;
 
 /// A named network namespace created by this process; removed when dropped.
 ///

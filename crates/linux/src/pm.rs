@@ -194,6 +194,30 @@ impl PathManager {
         self.execute(request, || format!("close the subflow of connection {token} from {local} to {remote}"))
     }
 
+    /// Asks the peer to send on a subflow only if no other works (MP_PRIO, RFC 8684, section 3.3.8), or no longer. The same then
+    /// applies to this end.
+    ///
+    /// # Errors
+    /// As [`subflow_destroy`](PathManager::subflow_destroy).
+    pub fn set_backup(
+        &self,
+        token: Token,
+        local: SocketAddr,
+        remote: SocketAddr,
+        backup: bool,
+    ) -> Result<(), Error> {
+        let flags = if backup { ADDR_FLAG_BACKUP } else { 0 };
+        let request = self
+            .connection_request(CMD_SET_FLAGS, token)
+            .nested(ATTR_ADDR, |inner| {
+                write_socket_address(inner, local).attribute(ADDR_ATTR_FLAGS, &flags.to_ne_bytes())
+            })
+            .nested(ATTR_ADDR_REMOTE, |inner| write_socket_address(inner, remote));
+        self.execute(request, || {
+            format!("change the priority of the subflow of connection {token} from {local} to {remote}")
+        })
+    }
+
     fn request(&self, command: u8) -> Request {
         Request::generic(self.family, command, VERSION, NLM_F_ACK)
     }
@@ -244,6 +268,7 @@ const VERSION: u8 = 1;
 
 const CMD_GET_ADDR: u8 = 3;
 const CMD_GET_LIMITS: u8 = 6;
+const CMD_SET_FLAGS: u8 = 7;
 const CMD_SUBFLOW_CREATE: u8 = 10;
 const CMD_SUBFLOW_DESTROY: u8 = 11;
 

@@ -22,6 +22,12 @@ impl MissingCapabilities {
         )
     }
 
+    /// What this process lacks to send packets with any source address; `None`: nothing.
+    pub fn to_send_packets() -> Option<MissingCapabilities> {
+        let needed = [("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN), ("CAP_NET_RAW", CapabilitySet::NET_RAW)];
+        MissingCapabilities::of(effective(), |_| true, &needed)
+    }
+
     /// What this process lacks to run a program as another user; `None`: nothing.
     pub fn to_change_user() -> Option<MissingCapabilities> {
         MissingCapabilities::of(

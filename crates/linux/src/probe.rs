@@ -159,7 +159,7 @@ const FEATURES: &[Probe] = &[
         name: "BPF programs at TC (TCX)",
         essential: false,
         attempt: packets::tcx,
-        lost_without: "nothing if clsact is available",
+        lost_without: "plait router, --negotiate flag, and measuring idle paths by plait sched; plait policy uses clsact instead",
         how_to_get: "a kernel of version 6.6 or later with CONFIG_NET_XGRESS; root",
     },
     Probe {
@@ -212,10 +212,10 @@ const FEATURES: &[Probe] = &[
         how_to_get: "apt-get install curl",
     },
     Probe {
-        name: "clang-19",
+        name: "clang",
         essential: false,
-        attempt: || tool("clang-19", "--version"),
-        lost_without: "building plait from source",
+        attempt: || tool(&crate::bpf_source::clang::find(), "--version"),
+        lost_without: "BPF programs of your own; building plait from source",
         how_to_get: "apt-get install clang-19",
     },
 ];

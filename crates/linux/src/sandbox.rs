@@ -35,6 +35,8 @@ pub struct Rules {
     pub files: Files,
     /// The process that it may send signals to, besides itself.
     pub signals: Option<Pid>,
+    /// Whether it may attach its BPF programs to further interfaces, by links.
+    pub attaches: bool,
 }
 
 /// A process could not be confined.
@@ -99,12 +101,12 @@ impl Sandbox {
     /// # Errors
     /// They cannot be expressed on this machine.
     pub fn new(rules: Rules) -> Result<Sandbox, SandboxError> {
-        let Rules { capabilities, user, files, signals } = rules;
+        let Rules { capabilities, user, files, signals, attaches } = rules;
         Ok(Sandbox {
             capabilities,
             user,
             files: files.ruleset()?,
-            system_calls: system_calls::filters(signals)?,
+            system_calls: system_calls::filters(signals, attaches)?,
             missing: OnceLock::new(),
         })
     }
@@ -162,7 +164,8 @@ mod tests {
     /// `None`, with a message, if this kernel lacks a part.
     fn confined<T: Send>(directory: PathBuf, work: impl FnOnce() -> T + Send) -> Option<T> {
         let files = Files { manage: vec![directory], ..Files::default() };
-        let rules = Rules { capabilities: CapabilitySet::empty(), user: None, files, signals: None };
+        let rules =
+            Rules { capabilities: CapabilitySet::empty(), user: None, files, signals: None, attaches: false };
         let sandbox = Sandbox::new(rules).expect("rules that can be expressed");
         thread::scope(|scope| {
             let inside = || {

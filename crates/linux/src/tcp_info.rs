@@ -57,24 +57,19 @@ pub struct TcpInfo {
     pub window_limited_us: Option<u64>,
     /// Part of the busy time limited by the send buffer, microseconds (kernel 4.10).
     pub buffer_limited_us: Option<u64>,
-    /// Whether the peer answers.
+    /// Probes sent without an answer: keepalives, or for a closed receive window.
     #[serde(skip)]
-    pub answers: Answers,
+    pub unanswered_probes: u8,
+    /// How often the retransmission timeout was doubled since the last acknowledgment.
+    #[serde(skip)]
+    pub backoff: u8,
+    /// Time since the last acknowledgment was received, milliseconds.
+    #[serde(skip)]
+    pub last_ack_ms: u32,
     /// Window scales of the peer and of this end (RFC 7323, section 2.2); `None` if unused or if the connection is
     /// closed.
     #[serde(skip)]
     pub window_scales: Option<(u8, u8)>,
-}
-
-/// Whether the peer of a TCP connection answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answers {
-    /// Probes sent without an answer: keepalives, or for a closed receive window.
-    pub unanswered_probes: u8,
-    /// How often the retransmission timeout was doubled since the last acknowledgment.
-    pub backoff: u8,
-    /// Time since the last acknowledgment was received, milliseconds.
-    pub last_ack_ms: u32,
 }
 
 /// State of a connection (RFC 9293, section 3.3.2).
@@ -121,11 +116,9 @@ impl TcpInfo {
     pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
         Some(TcpInfo {
             state: State::from_number(u8_at(bytes, 0)?)?,
-            answers: Answers {
-                unanswered_probes: u8_at(bytes, 3)?,
-                backoff: u8_at(bytes, 4)?,
-                last_ack_ms: u32_at(bytes, 56)?,
-            },
+            unanswered_probes: u8_at(bytes, 3)?,
+            backoff: u8_at(bytes, 4)?,
+            last_ack_ms: u32_at(bytes, 56)?,
             rto_us: u32_at(bytes, 8)?,
             mss: u32_at(bytes, 16)?,
             unacked: u32_at(bytes, 24)?,

@@ -77,6 +77,25 @@ fn cleaning_removes_only_empty_cgroups_of_dead_processes() {
     assert!(directory().join(alive.name()).is_dir());
 }
 
+#[test]
+fn cleaning_spares_cgroups_that_are_locked() {
+    let _lock = serialize();
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP cleaning_spares_cgroups_that_are_locked: creating cgroups requires root");
+        return;
+    }
+    // As one of a container's process, whose id is of no process here.
+    let path = directory().join("plait-4194304-locked");
+    std::fs::create_dir(&path).expect("cgroup is created");
+    let creator = std::fs::File::open(&path).expect("cgroup opens");
+    rustix::fs::flock(&creator, rustix::fs::FlockOperation::LockShared).expect("cgroup is locked");
+    cgroup::clean_leftovers().expect("cleaning succeeds");
+    assert!(path.is_dir(), "it stays while it is locked");
+    drop(creator);
+    cgroup::clean_leftovers().expect("cleaning succeeds");
+    assert!(!path.exists());
+}
+
 /// The path of this process's cgroup in a visible mount.
 fn directory() -> std::path::PathBuf {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is readable");

@@ -31,6 +31,8 @@ fn lists_interfaces_with_their_properties() {
     let Some(net) = Topology::new("lists_interfaces_with_their_properties") else { return };
     ip(&format!("-n {} link set a1 mtu 1400", net.client.name()));
     ip(&format!("-n {} link set b1 down", net.server.name()));
+    ip(&format!("-n {} link add br0 type bridge", net.client.name()));
+    ip(&format!("-n {} link set a1 master br0", net.client.name()));
     let list = net.client.run(interfaces).expect("namespace can be entered").expect("interfaces are listed");
     let find =
         |name: &str| list.iter().find(|interface| interface.name == name).expect("interface exists").clone();
@@ -40,6 +42,7 @@ fn lists_interfaces_with_their_properties() {
     let v6 = Address { ip: address("fd00:1::1"), prefix: 64, scope: Scope::Global, usable: true };
     assert!(addresses.contains(&v4) && addresses.contains(&v6), "{addresses:?}");
     assert!(addresses.iter().any(|address| address.scope == Scope::Link && address.prefix == 64));
+    assert!(find("a1").port && !find("a0").port && !find("br0").port);
     let Interface { up, running, mtu, .. } = find("a1");
     assert_eq!((up, running, mtu), (true, false, 1400), "up, but the other end is down");
 }

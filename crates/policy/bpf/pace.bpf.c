@@ -56,6 +56,8 @@ static __always_inline void name_flow(volatile struct bpf_sock_ops *ctx, struct 
 		flow->local[1] = address_half(bpf_htonl(0xffff), ctx->local_ip4);
 		flow->remote[0] = 0;
 		flow->remote[1] = address_half(bpf_htonl(0xffff), ctx->remote_ip4);
+		/* The branches must not share a load: the verifier does not follow a computed address in the context. */
+		asm volatile("");
 	} else {
 		flow->local[0] = address_half(ctx->local_ip6[0], ctx->local_ip6[1]);
 		flow->local[1] = address_half(ctx->local_ip6[2], ctx->local_ip6[3]);

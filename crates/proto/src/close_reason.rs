@@ -28,12 +28,13 @@ pub enum CloseReason {
     /// The initiator asked for a service that the responder does not have.
     #[error(
         "it does not serve the port or name that was asked for: connect to the port of its --listen, or name the service \
-         by `plait serve --service` there"
+         by `plait serve --service`, or in [[services]], there"
     )]
     OtherService,
     /// Too many connections or half-open handshakes.
     #[error(
-        "it has too many connections or half-open handshakes: try again, or raise --max-connections-per-peer there"
+        "it has too many connections or half-open handshakes, or carried as much as an exit carries for one client: try \
+         again, or raise --max-connections-per-peer or the limits of [exit] there"
     )]
     Limit,
     /// A message or a record failed authentication.

@@ -10,5 +10,5 @@
 
 pub mod records;
 pub mod stream;
-mod wiped;
+pub(crate) mod wiped;
 pub mod xor64;

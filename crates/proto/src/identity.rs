@@ -15,7 +15,6 @@ use zeroize::Zeroizing;
 
 use crate::secret::{RandomError, Secret};
 
-const PUBLIC_PREFIX: &str = "plait-key:";
 const PRIVATE_PREFIX: &str = "plait-private-key:";
 
 /// Characters of 32 bytes in base64 without padding.
@@ -29,11 +28,14 @@ pub struct PublicKey([u8; 32]);
 /// A text is not a public key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected {PUBLIC_PREFIX} and {BASE64_LEN} characters of base64url, as `plait identity` shows it, got '{0}'"
+    "expected {prefix} and {BASE64_LEN} characters of base64url, as `plait identity` shows it, got '{0}'", prefix = PublicKey::PREFIX
 )]
 pub struct ParsePublicKeyError(String);
 
 impl PublicKey {
+    /// What its text begins with.
+    pub const PREFIX: &str = "plait-key:";
+
     /// The key with these bytes.
     #[must_use]
     pub fn new(key: [u8; 32]) -> PublicKey {
@@ -48,7 +50,7 @@ impl PublicKey {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PUBLIC_PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(self.0))
+        write!(f, "{}{}", PublicKey::PREFIX, BASE64_URL_SAFE_NO_PAD.encode(self.0))
     }
 }
 
@@ -62,7 +64,7 @@ impl FromStr for PublicKey {
     type Err = ParsePublicKeyError;
 
     fn from_str(text: &str) -> Result<PublicKey, ParsePublicKeyError> {
-        let key = text.strip_prefix(PUBLIC_PREFIX).and_then(decode);
+        let key = text.strip_prefix(PublicKey::PREFIX).and_then(decode);
         key.map(|key| PublicKey(*key)).ok_or_else(|| {
             // A private key pasted by mistake must not end up in a log.
             let shown = if text.starts_with(PRIVATE_PREFIX) { "a private key" } else { text };
@@ -175,10 +177,10 @@ mod tests {
     fn a_public_key_has_exactly_one_text_form() {
         let key = PublicKey([0xfb; 32]);
         let text = key.to_string();
-        assert_eq!(text.len(), PUBLIC_PREFIX.len() + BASE64_LEN);
+        assert_eq!(text.len(), PublicKey::PREFIX.len() + BASE64_LEN);
         assert!(text.contains(['-', '_']) && !text.contains(['+', '/', '=']));
         assert_eq!(text.parse(), Ok(key));
-        let digits = &text[PUBLIC_PREFIX.len()..];
+        let digits = &text[PublicKey::PREFIX.len()..];
         for wrong in [digits, &text[..text.len() - 1], &format!("{text}A"), &format!("{text} "), "plait-key:"]
         {
             assert!(wrong.parse::<PublicKey>().is_err(), "{wrong}");

@@ -75,6 +75,7 @@ mod rendezvous;
 mod root;
 mod service;
 mod session_id;
+mod side_connection;
 mod x25519;
 
 #[cfg(test)]
@@ -99,9 +100,10 @@ pub use key_update::{ControlRecord, KeyUpdate, KeyUpdateError, UpdateLimits, Upd
 pub use late_witness::{AwaitingConfirm, AwaitingShare, LateShares, SessionWitnesses};
 pub use limits::{Limits, peer_network};
 pub use messages::{
-    Confirm, Confirmation, FirstMessage, Hello, Identity, OpeningMessage, Reply, Share, Witness,
+    Confirm, Confirmation, FirstMessage, Hello, Identity, OpeningMessage, Reply, Share, Side, Witness,
 };
 pub use paths::{Level, MAX_PATHS, MAX_WITNESSES, PathId, PathIds, Paths, PathsError};
 pub use rendezvous::{CompleteSession, Rendezvous, RendezvousError, RendezvousStats};
 pub use service::{Service, Services};
 pub use session_id::SessionId;
+pub use side_connection::{AwaitingSideConfirm, AwaitingSideShare, SideSecrets};

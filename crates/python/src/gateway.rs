@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use plait_config::Role;
 use plait_gateway::{
-    ConnectError, Gateway as Gate, Identities, Listener as Accepting, Outbound, PeerName, ProtectionPolicy,
-    REKEY_AFTER, Requirement, Roles, ServiceName, Settings, StartError, Stream, Trust,
+    ConnectError, Gateway as Gate, Identities, Listener as Accepting, NegotiationSignal, Outbound, PeerName,
+    ProtectionPolicy, REKEY_AFTER, Requirement, Roles, ServiceName, Settings, StartError, Stream, Trust,
 };
 use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
@@ -99,10 +99,12 @@ impl Gateway {
         let settings = Settings {
             command: "library",
             policy: ProtectionPolicy::new(mode, requirement).map_err(value_error)?,
+            signal: NegotiationSignal::Option,
             identities: identities.map_err(|error| PyOSError::new_err(error.to_string()))?,
             hybrid,
             padding,
             rekey_after,
+            redundancy: None,
             services,
             congestion_control: None,
             scheduler: None,

@@ -13,7 +13,7 @@
 #include "decision.h"
 #include "subflow_state.h"
 
-/* Segments from which on a train's time says something. */
+/* The least number of segments in a train from which a rate is computed. */
 #define MIN_TRAIN 2
 
 /* The time, in units of 2^20 us. */

@@ -5,19 +5,10 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include "addresses.h"
+#include "algorithm.h"
 #include "intf.h"
 #include "kernel.h"
 #include "subflow_state.h"
-
-static const char prefix[] = "plait_";
-
-static __always_inline int is_plait(const __u8 *name)
-{
-	for (int i = 0; i < (int)sizeof(prefix) - 1; i++)
-		if (name[i] != (__u8)prefix[i])
-			return 0;
-	return 1;
-}
 
 SEC("iter/tcp")
 int list_subflows(struct bpf_iter__tcp *ctx)

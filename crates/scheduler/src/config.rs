@@ -74,6 +74,27 @@ impl SchedulerConfig {
         self.scheduler
     }
 
+    /// Whether paths have tiers, or ranks, by this scheduler.
+    pub fn has_tiers(&self) -> bool {
+        matches!(self.scheduler, Scheduler::Tiers | Scheduler::CheapestFirst)
+    }
+
+    /// Whether paths have weights by this scheduler.
+    pub fn has_weights(&self) -> bool {
+        self.scheduler == Scheduler::Weighted
+    }
+
+    /// This configuration, with these weights, tiers or ranks of interfaces by name, as far as it does not name them itself.
+    #[must_use]
+    pub fn with_interfaces(&self, numbers: &BTreeMap<String, u32>) -> SchedulerConfig {
+        let mut all = self.clone();
+        for (name, number) in numbers {
+            let options = PathOptions { number: *number, max_rate: None };
+            all.paths.entry(PathName::Interface(name.clone())).or_insert(options);
+        }
+        all
+    }
+
     /// The tier or rank of paths without options: after all others.
     pub(crate) fn last_level(&self) -> u32 {
         self.paths.values().map(|options| options.number).max().unwrap_or(0) + 1

@@ -6,7 +6,7 @@ use std::process;
 use std::sync::Mutex;
 
 use libbpf_rs::libbpf_sys::BPF_TCX_EGRESS;
-use libbpf_rs::{Link, MapCore as _, MapType, Object};
+use libbpf_rs::{Link, MapCore as _, MapHandle, MapType, Object};
 use plait_congestion::{Error, part};
 use plait_linux::bpf_link;
 
@@ -16,6 +16,8 @@ use crate::{SchedulerConfig, object, options};
 /// ends. Connections that use it then keep it until they are closed.
 pub struct Registered {
     name: String,
+    path_options: MapHandle,
+    targets: MapHandle,
     _link: Mutex<Link>,
     /// To interfaces.
     _links: Vec<OwnedFd>,
@@ -31,14 +33,24 @@ impl Registered {
         let scheduler = configuration.scheduler();
         let name = scheduler.kernel_name_of_process(process::id());
         let mut loaded = object::load(configuration, &name)?;
-        write_options(configuration, &loaded)?;
+        let path_options = handle(&loaded, object::PATH_OPTIONS)?;
+        let targets = handle(&loaded, object::TARGETS)?;
+        options::write(configuration, &path_options, &targets)?;
         let links = attach_to_interfaces(&loaded)?;
         let mut map = loaded
             .maps_mut()
             .find(|map| map.map_type() == MapType::StructOps)
             .ok_or_else(object::not_found)?;
         let link = map.attach_struct_ops().map_err(Error::kernel("register the scheduler"))?;
-        Ok(Registered { name, _link: Mutex::new(link), _links: links })
+        Ok(Registered { name, path_options, targets, _link: Mutex::new(link), _links: links })
+    }
+
+    /// Replaces the options of paths, of existing connections too.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn set_options(&self, configuration: &SchedulerConfig) -> Result<(), Error> {
+        options::write(configuration, &self.path_options, &self.targets)
     }
 
     /// Its name in the kernel.
@@ -47,9 +59,9 @@ impl Registered {
     }
 }
 
-fn write_options(configuration: &SchedulerConfig, loaded: &Object) -> Result<(), Error> {
-    let find = |name| loaded.maps().find(|map| map.name() == name).ok_or_else(object::not_found);
-    options::write(configuration, &find(object::PATH_OPTIONS)?, &find(object::TARGETS)?)
+fn handle(loaded: &Object, name: &str) -> Result<MapHandle, Error> {
+    let map = loaded.maps().find(|map| map.name() == name).ok_or_else(object::not_found)?;
+    MapHandle::try_from(&map).map_err(Error::kernel("open the options of the scheduler"))
 }
 
 fn attach_to_interfaces(loaded: &Object) -> Result<Vec<OwnedFd>, Error> {

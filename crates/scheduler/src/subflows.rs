@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use plait_congestion::{Error, iterate, redirect_messages};
+use plait_congestion::{Error, iterate};
+use plait_linux::libbpf;
 use serde::Serialize;
 
 use crate::Scheduler;
@@ -142,7 +143,7 @@ impl SteeredSubflows {
     /// # Errors
     /// [`Error::Kernel`]: this requires root.
     pub fn open() -> Result<SteeredSubflows, Error> {
-        redirect_messages();
+        libbpf::log_messages();
         let open = || {
             let mut storage = MaybeUninit::uninit();
             let program = SubflowsSkelBuilder::default().open(&mut storage)?.load()?;

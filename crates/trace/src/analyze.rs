@@ -16,10 +16,10 @@ use crate::interval::Interval;
 use crate::options::ReadOptions;
 use crate::read::{Capture, ReadError, read};
 use crate::sink::Sink;
-use input::{Input, open};
+use input::{Input, open, without_directories};
 use output_directory::OutputDirectory;
 
-pub use input::{InputError, input_files};
+pub use input::{InputError, Source, input_files};
 
 /// An error that ends an analysis.
 #[derive(Debug, Error)]
@@ -59,6 +59,20 @@ pub fn analyze<O: Exporter>(
     exporter: O,
     progress: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<document::Totals, AnalyzeError> {
+    analyze_sources(paths(measurement), directory, interval, exporter, progress)
+}
+
+/// [`analyze`] for captures that may already be open.
+///
+/// # Errors
+/// As [`analyze`].
+pub fn analyze_sources<O: Exporter>(
+    measurement: Vec<Source>,
+    directory: Option<&Path>,
+    interval: Duration,
+    exporter: O,
+    progress: &dyn Fn(u64) -> io::Result<()>,
+) -> Result<document::Totals, AnalyzeError> {
     let (captures, external_metrics) = open_all(measurement, progress)?;
     let names = || captures.iter().map(|capture| capture.path.name.clone()).collect();
     let directory = directory.map(|path| OutputDirectory::create(path, names(), interval)).transpose();
@@ -86,20 +100,24 @@ pub(crate) fn read_captures(
     sink: &mut impl Sink,
     progress: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<document::Totals, AnalyzeError> {
-    let (captures, _) = open_all(measurement, progress)?;
+    let (captures, _) = open_all(paths(measurement), progress)?;
     read_into(captures, options, sink)
+}
+
+fn paths(measurement: &[PathBuf]) -> Vec<Source> {
+    measurement.iter().cloned().map(Source::Path).collect()
 }
 
 type Captures<'a> = Vec<Capture<ProgressReader<'a, Box<dyn Read>>>>;
 
 /// Opens the captures of a measurement; there is at least one.
 fn open_all<'a>(
-    measurement: &[PathBuf],
+    measurement: Vec<Source>,
     progress: &'a dyn Fn(u64) -> io::Result<()>,
 ) -> Result<(Captures<'a>, Vec<ExternalMetric>), AnalyzeError> {
     let (mut captures, mut external_metrics) = (Vec::new(), Vec::new());
-    for path in input_files(measurement)? {
-        match open(&path, |input| ProgressReader { input, progress })? {
+    for source in without_directories(measurement)? {
+        match open(source, |input| ProgressReader { input, progress })? {
             Input::Capture(capture) => captures.push(*capture),
             Input::ExternalMetrics(found) => external_metrics.extend(found),
         }

@@ -45,8 +45,9 @@ impl Jitter {
         duration(self.max)
     }
 
-    /// Adds the difference between the spacings of two packets on arrival and when they were sent, in nanoseconds.
-    pub(crate) fn add(&mut self, difference: f64) {
+    /// Adds the difference between the spacings of two packets on arrival and when they were sent, in nanoseconds: that of their
+    /// delays.
+    pub fn add(&mut self, difference: f64) {
         // RFC 3550 A.8.
         self.current += (difference.abs() - self.current) / 16.0;
         self.samples += 1;

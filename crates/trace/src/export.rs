@@ -12,6 +12,7 @@ mod json;
 pub(crate) mod parquet;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod table;
 
 pub use exporter::Exporter;
 pub use json::JsonWriter;

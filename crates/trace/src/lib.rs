@@ -67,7 +67,7 @@ mod stream;
 mod stream_event;
 mod vantage;
 
-pub use analyze::{AnalyzeError, InputError, analyze, input_files};
+pub use analyze::{AnalyzeError, InputError, Source, analyze, analyze_sources, input_files};
 pub use arrivals::{Arrivals, Jitter};
 pub use byte_ranges::ByteRanges;
 pub use connection::{Close, Connection, Fallback, Protocol, Rtt, RttSource, Subflow};
@@ -84,7 +84,7 @@ pub use path::{Path, PathId};
 pub use read::{Capture, Connections, DamagedCapture, ReadError, Skipped, Totals, read};
 pub use readable::{Readable, SHINGLE_LEN, readable};
 pub use reassemble::{Reassembled, StreamGaps, reassemble};
-pub use report::{Report, STYLE};
+pub use report::{Report, STYLE, TEXT_SCRIPT, UPLOT_SCRIPT, UPLOT_STYLE};
 pub use sender_stats::{Checksums, SenderStats, Volume, Window};
 pub use sink::Sink;
 pub use stream::{FirstFlight, Payload, Stream};

@@ -21,7 +21,7 @@ use page::Page;
 use reported_connection::{MAX_PARTS, OmittedConnections, ReportedConnection, importance};
 use series::ConnectionSeries;
 
-pub use page::STYLE;
+pub use page::{STYLE, TEXT_SCRIPT, UPLOT_SCRIPT, UPLOT_STYLE};
 
 /// Maximum number of connections in the report.
 const MAX_CONNECTIONS: usize = 50;

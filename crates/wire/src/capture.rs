@@ -2,7 +2,7 @@
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>) and pcapng
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>).
 //!
-//! [`CaptureReader`] detects the format, and gzip or zstd compression. [`PcapReader`] reads files of both byte orders
+//! [`CaptureReader`] detects the format, and gzip, zstd or xz compression. [`PcapReader`] reads files of both byte orders
 //! and both time resolutions, [`PcapngReader`] everything that the draft allows. Each reads from anything that
 //! implements [`Read`](std::io::Read), through one buffer that does not grow with the file, and lends each record from
 //! it. Records longer than the snap length, which several tools write, are accepted up to [`MAX_RECORD_LEN`]. A file

@@ -17,6 +17,13 @@ fn zstd_frame(window_log: u8, blocks: &[Vec<u8>]) -> Vec<u8> {
     [&[0x28, 0xb5, 0x2f, 0xfd, 0x00, (window_log - 10) << 3][..], &blocks.concat()].concat()
 }
 
+/// The headers of an xz stream and of a block whose dictionary has 4 GiB.
+#[rustfmt::skip]
+const XZ_OF_4_GIB: [u8; 24] = [
+    0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 0x00, 0x00, 0xff, 0x12, 0xd9, 0x41,
+    0x02, 0x00, 0x21, 0x01, 0x28, 0x00, 0x00, 0x00, 0xe6, 0xa0, 0x11, 0xb3,
+];
+
 fn stored(bytes: &[u8]) -> Vec<u8> {
     [&block_header(0, bytes.len() as u32), bytes].concat()
 }
@@ -109,11 +116,11 @@ fn decompression_bombs_take_bounded_memory() {
     assert_eq!(bytes, 0);
     assert!(matches!(error, Some(CaptureError::Truncated { .. })), "{error:?}");
 
-    // Frames that need more memory than allowed: by their window, and by their size in one segment (1 TB).
+    // What needs more memory than allowed: frames by their window, and by their size in one segment (1 TB); an xz block.
     let too_wide = zstd_frame(26, &[stored(&header)]);
     let one_segment =
         [&[0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0][..], &stored(&header)].concat();
-    for file in [too_wide, one_segment] {
+    for file in [too_wide, one_segment, XZ_OF_4_GIB.to_vec()] {
         let error = read(&file).1.expect("too much").to_string();
         assert!(error.contains("memory"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! Encrypt and shuffle: cipher blocks whose bytes take two paths in turn.
 //!
-//! A path carries half of the bytes of every cipher block. To whoever has one path and later learns the key, 64 bits of
-//! each block are missing: 2^64 trials for a block. Advantage: no overhead. The confidentiality is that of the cipher, so the
+//! A path carries half of the bytes of every cipher block. An eavesdropper on one path who later learns the key lacks 64 bits
+//! of each block: 2^64 trials for a block. Advantage: no overhead. The confidentiality is that of the cipher, so the
 //! ends must agree on a key, and then the cipher alone suffices. No integrity.
 
 /// Brings the bytes with even indices to the front: the part of the first path. `shuffled` is scratch memory.

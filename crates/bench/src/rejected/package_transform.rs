@@ -1,5 +1,5 @@
 //! The package transform (Rivest, "All-or-nothing encryption and the package transform", FSE 1997), an all-or-nothing
-//! transform (AONT): without a shared key, whoever lacks one block of a package can read none of it.
+//! transform (AONT): there is no shared key, and no part of a package can be read without all of its blocks.
 //!
 //! `M'[i] = M[i] ^ E(K', i)` with a random key `K'`, and a last block `K' ^ H[1] ^ ... ^ H[s]` with
 //! `H[i] = E(K0, M'[i] ^ i)`, where `K0` is published. Advantage: nothing but one block is added, and nothing is secret

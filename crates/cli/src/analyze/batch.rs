@@ -19,7 +19,7 @@ use plait_trace::{analyze, document};
 use serde_json::json;
 
 use super::{progress_bar, warn, warn_if_damaged};
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, json_line};
 
 /// The list of all connections.
 const INDEX: &str = "index.csv";
@@ -167,7 +167,8 @@ impl Results {
                 self.failed += 1;
                 warn(format_args!("{name}: {error:#}"));
                 if self.json {
-                    writeln!(self.out, "{}", json!({ "capture": name, "error": format!("{error:#}") }))?;
+                    let line = json!({ "capture": name, "error": format!("{error:#}") });
+                    writeln!(self.out, "{}", json_line(&line)?)?;
                 }
             }
         }
@@ -198,7 +199,8 @@ impl Results {
             return Ok(());
         }
         let directory_name = directory.display().to_string();
-        write!(self.out, r#"{{"capture":{},"directory":{},"analysis":"#, json!(name), json!(directory_name))?;
+        let begin = json_line(&json!({ "capture": name, "directory": directory_name }))?;
+        write!(self.out, r#"{},"analysis":"#, begin.strip_suffix('}').unwrap_or(&begin))?;
         // The document on one line: its strings contain no line breaks.
         for line in BufReader::new(File::open(directory.join("analysis.json"))?).split(b'\n') {
             self.out.write_all(&line?)?;

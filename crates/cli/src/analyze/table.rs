@@ -1,14 +1,16 @@
 //! The tables that `plait analyze` prints.
 
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use plait_trace::document::{Connection, DirectionStats, Event, Failover, Subflow, Totals};
+use anstyle::Style;
+use plait_trace::document::{Connection, DirectionStats, Event, Failover, Subflow, Time, Totals};
 use plait_trace::export::Exporter;
 use plait_trace::{Direction, Interval};
 
 use super::rates::{Rates, SubflowRates};
-use crate::stdout::aligned;
+use crate::stdout::{ATTENTION, BAD, BOLD, Stdout, StyledText, aligned};
 
 /// Maximum number of connections without `--all`, and of parts of each.
 const MAX_CONNECTIONS: usize = 20;
@@ -17,8 +19,8 @@ const MAX_FAILOVERS: usize = 20;
 const MAX_EVENTS: usize = 20;
 
 /// One table per connection: all of them as they end, or the largest ones at the end.
-pub(super) struct Table<W: Write> {
-    out: W,
+pub(super) struct Table {
+    out: Stdout,
     all: bool,
     interval: Duration,
     rates: Rates,
@@ -31,17 +33,17 @@ pub(super) struct Table<W: Write> {
 struct Rendered {
     id: u64,
     bytes: u64,
-    text: Vec<u8>,
+    text: StyledText,
 }
 
-impl<W: Write> Table<W> {
-    pub(super) fn new(out: W, all: bool, interval: Duration) -> Self {
+impl Table {
+    pub(super) fn new(out: Stdout, all: bool, interval: Duration) -> Self {
         let rates = Rates::new(interval);
         Self { out, all, interval, rates, largest: Vec::new(), smaller: 0, smaller_bytes: 0 }
     }
 }
 
-impl<W: Write> Exporter for Table<W> {
+impl Exporter for Table {
     fn wants_intervals(&self) -> bool {
         true
     }
@@ -53,8 +55,11 @@ impl<W: Write> Exporter for Table<W> {
 
     fn connection(&mut self, connection: &Connection) -> io::Result<()> {
         let rates = self.rates.take(connection.id);
+        let mut text = StyledText::default();
+        // Writing to it cannot fail.
+        let _ = write_connection(connection, &rates, self.interval, &mut text);
         if self.all {
-            return write_connection(connection, &rates, self.interval, &mut self.out);
+            return self.out.write_styled(&text);
         }
         let bytes = connection.bytes.client_to_server + connection.bytes.server_to_client;
         if self.largest.len() == MAX_CONNECTIONS {
@@ -69,8 +74,6 @@ impl<W: Write> Exporter for Table<W> {
             }
             self.largest.swap_remove(least);
         }
-        let mut text = Vec::new();
-        write_connection(connection, &rates, self.interval, &mut text)?;
         self.largest.push(Rendered { id: connection.id, bytes, text });
         Ok(())
     }
@@ -78,7 +81,7 @@ impl<W: Write> Exporter for Table<W> {
     fn finish(mut self, totals: &Totals) -> io::Result<()> {
         self.largest.sort_by_key(|shown| shown.id);
         let out = &mut self.out;
-        self.largest.iter().try_for_each(|shown| out.write_all(&shown.text))?;
+        self.largest.iter().try_for_each(|shown| out.write_styled(&shown.text))?;
         if self.smaller > 0 {
             let (count, bytes) = (self.smaller, self.smaller_bytes);
             writeln!(out, "{count} smaller connections with {bytes} bytes in total; --all prints them too")?;
@@ -115,13 +118,14 @@ fn write_connection(
     connection: &Connection,
     rates: &SubflowRates,
     interval: Duration,
-    out: &mut impl Write,
-) -> io::Result<()> {
+    out: &mut StyledText,
+) -> fmt::Result {
     let protocol = match connection.version {
         Some(version) => format!("MPTCPv{version}"),
         None => "TCP".into(),
     };
-    write!(out, "Connection {}: {protocol}, {:.3} s", connection.id, connection.duration_s)?;
+    out.push(BOLD, format_args!("Connection {}", connection.id));
+    write!(out, ": {protocol}, {:.3} s", connection.duration_s)?;
     if connection.partial {
         write!(out, ", partial (its opening was not captured: version, client and server are guesses)")?;
     }
@@ -129,7 +133,7 @@ fn write_connection(
         write!(out, ", dropped before it ended (too many were open at once)")?;
     }
     if let Some(cause) = connection.fallback {
-        write!(out, ", fell back to TCP ({cause})")?;
+        out.push(ATTENTION, format_args!(", fell back to TCP ({cause})"));
     }
     writeln!(out)?;
     write_direction("client to server", connection, Direction::ClientToServer, out)?;
@@ -140,7 +144,14 @@ fn write_connection(
     }
     let mut rows = vec![HEADING.map(String::from)];
     for (subflow, index) in connection.subflows.iter().zip(0..).take(MAX_SUBFLOWS) {
-        writeln!(out, "  {}  {}", index + 1, describe_subflow(subflow))?;
+        write!(out, "  {}  ", index + 1)?;
+        let style = match subflow.authentic {
+            Some(false) => BAD,
+            _ if !subflow.accepted => ATTENTION,
+            _ => Style::new(),
+        };
+        out.push(style, describe_subflow(subflow));
+        writeln!(out)?;
         for (way, direction) in [("sent", Direction::ClientToServer), ("received", Direction::ServerToClient)]
         {
             let rate = rates.get(&(index, direction)).map(|rate| rate.mean_and_stddev(interval));
@@ -151,8 +162,9 @@ fn write_connection(
         rows.push(total("sent", connection, Direction::ClientToServer));
         rows.push(total("received", connection, Direction::ServerToClient));
     }
-    for line in aligned(&rows, &[0, 1]) {
-        writeln!(out, "  {line}")?;
+    let heading = std::iter::once(BOLD).chain(std::iter::repeat(Style::new()));
+    for (line, style) in aligned(&rows, &[0, 1]).iter().zip(heading) {
+        out.push(style, format_args!("  {line}\n"));
     }
     if connection.subflows.iter().any(hides_rtt) {
         writeln!(
@@ -161,7 +173,7 @@ fn write_connection(
         )?;
     }
     for failover in connection.failovers.iter().take(MAX_FAILOVERS) {
-        writeln!(out, "  {}", describe_failover(failover, connection.start))?;
+        out.push(ATTENTION, format_args!("  {}\n", describe_failover(failover, connection.start)));
     }
     for event in connection.events.iter().take(MAX_EVENTS) {
         writeln!(out, "  {}", describe_event(event, connection.start))?;
@@ -183,8 +195,8 @@ fn write_direction(
     name: &str,
     connection: &Connection,
     direction: Direction,
-    out: &mut impl Write,
-) -> io::Result<()> {
+    out: &mut StyledText,
+) -> fmt::Result {
     let bytes = connection.bytes.in_direction(direction);
     write!(out, "  {name}: {bytes} bytes, {} of them new", connection.new_bytes.in_direction(direction))?;
     if let Some(time) = connection.completion_s.in_direction(direction) {
@@ -275,11 +287,12 @@ fn total(way: &str, connection: &Connection, direction: Direction) -> [String; 1
 }
 
 /// Times are relative to the connection's start.
-fn describe_failover(failover: &Failover, start: f64) -> String {
+fn describe_failover(failover: &Failover, start: Time) -> String {
     let Failover { path, subflow, from, .. } = failover;
-    let mut text = format!("failover: {path} (subflow {subflow}) silent from {:.3} s", from - start);
+    let mut text =
+        format!("failover: {path} (subflow {subflow}) silent from {:.3} s", from.seconds_since(start));
     match failover.to {
-        Some(to) => text += &format!(" to {:.3} s", to - start),
+        Some(to) => text += &format!(" to {:.3} s", to.seconds_since(start)),
         None => text += " until the end",
     }
     if let (Some(path), Some(subflow)) = (&failover.taken_over_by, failover.taken_over_by_subflow) {
@@ -291,13 +304,14 @@ fn describe_failover(failover: &Failover, start: f64) -> String {
     let reinjected = &failover.reinjected;
     text += &format!(", reinjected {} segments, {} bytes", reinjected.segments, reinjected.bytes);
     match failover.resumed {
-        Some(time) => text + &format!(", data resumed at {:.3} s", time - start),
+        Some(time) => text + &format!(", data resumed at {:.3} s", time.seconds_since(start)),
         None => text + ", data did not resume",
     }
 }
 
-fn describe_event(event: &Event, start: f64) -> String {
-    let mut text = format!("{:.6} s  subflow {}  {}", event.time - start, event.subflow, event.event);
+fn describe_event(event: &Event, start: Time) -> String {
+    let mut text =
+        format!("{:.6} s  subflow {}  {}", event.time.seconds_since(start), event.subflow, event.event);
     if let Some(address) = &event.address {
         text += &format!("  {address}");
     }

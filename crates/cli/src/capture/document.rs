@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{recorder, tcpdump};
 use crate::stderr::eprintln;
+use crate::stdout::json_text;
 
 /// What was recorded, how, and whether anything is missing.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -65,7 +66,7 @@ impl Document {
 
     pub(super) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let path = directory.join("capture.json");
-        let text = serde_json::to_string_pretty(self)? + "\n";
+        let text = json_text(self)? + "\n";
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 

@@ -5,9 +5,10 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use plait_linux::clock::unix_seconds;
 use plait_linux::counters::counters;
 use plait_linux::diag::Watch;
 use plait_linux::interfaces::{Interface, interfaces};
@@ -130,11 +131,11 @@ impl Files {
         kernel.retain(|name, value| {
             *value != 0 && ["Tcp", "TcpExt", "MPTcpExt"].iter().any(|group| name.starts_with(group))
         });
-        self.counters.write(&json!({ "time": now(), "kernel": kernel }))?;
+        self.counters.write(&json!({ "time": unix_seconds(), "kernel": kernel }))?;
         let present = interfaces().context("cannot list the interfaces")?;
         if present != self.known {
             let links: Vec<_> = present.iter().map(link).collect();
-            self.links.write(&json!({ "time": now(), "links": links }))?;
+            self.links.write(&json!({ "time": unix_seconds(), "links": links }))?;
             self.known = present;
         }
         [&mut self.samples, &mut self.counters, &mut self.links].into_iter().try_for_each(Lines::flush)
@@ -177,9 +178,4 @@ impl Lines {
     fn failed(&self) -> String {
         format!("cannot write {}", self.path.display())
     }
-}
-
-/// Seconds since 1970.
-pub(super) fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

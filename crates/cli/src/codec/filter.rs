@@ -71,7 +71,7 @@ pub(super) fn open(mut input: impl Read, mut output: impl Write, mut opener: Ope
                     "expected data under one key, got a key update: what follows cannot be opened without the private keys of \
                      one end"
                 ),
-                Opened::End { consumed } => opened += consumed,
+                Opened::End { consumed } | Opened::Delivered { consumed } => opened += consumed,
             }
         }
         if opened > 0 {

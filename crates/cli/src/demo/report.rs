@@ -2,23 +2,19 @@
 
 use std::fmt::Write as _;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use plait_config::{Role, grouped};
 use plait_proto::option::Mode;
 
 use super::analysis::{PathResult, Run};
 use super::document::Document;
 use super::excerpt;
-use crate::stdout::StyledText;
+use crate::stdout::{BAD, BOLD, GOOD, StyledText};
 
 /// Without protection, the readable share must be above this.
 const MIN_READABLE_OFF: f64 = 0.2;
 /// With protection, the readable share must be below this.
 const MAX_READABLE_PROTECTED: f64 = 0.005;
-
-const BOLD: Style = Style::new().bold();
-const BAD: Style = AnsiColor::Red.on_default();
-const GOOD: Style = AnsiColor::Green.on_default();
 
 /// The result of all runs.
 pub(super) struct Report<'a> {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use plait_doctor::{Check, Verdict};
 use plait_linux::interfaces::route;
 
-use crate::stdout::{Stdout, print_json};
+use crate::stdout::{ATTENTION, BAD, GOOD, Stdout, StyledText, print_json};
 
 /// A host and a port; 443 if none is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +75,15 @@ pub(crate) fn diagnose(target: &Target, interfaces: &[String], as_json: bool) ->
     }
 }
 
-fn print(check: &Check, out: &mut impl Write) -> io::Result<()> {
-    let verdict = match check.verdict {
-        Verdict::Ok => "ok     ",
-        Verdict::Fault => "FAULT  ",
-        Verdict::Unknown => "unknown",
+fn print(check: &Check, out: &mut Stdout) -> io::Result<()> {
+    let (style, verdict) = match check.verdict {
+        Verdict::Ok => (GOOD, "ok"),
+        Verdict::Fault => (BAD, "FAULT"),
+        Verdict::Unknown => (ATTENTION, "unknown"),
     };
+    out.write_styled(&StyledText::new(style, format_args!("  {verdict:7}")))?;
     let interface = check.interface.as_ref().map(|name| format!(" by {name}")).unwrap_or_default();
-    writeln!(out, "  {verdict}  {}{interface}: {}", check.check.name(), check.found)?;
+    writeln!(out, "  {}{interface}: {}", check.check.name(), check.found)?;
     check.mend.iter().try_for_each(|line| writeln!(out, "             {line}"))
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::control::Running;
 use super::description::{Description, End, LinkDescription};
-use crate::stdout::{print_json, print_text};
+use crate::stdout::{print_json_list, print_text};
 
 /// List labs: hosts, links with their counters, services
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let labs: Vec<_> = Running::all()?.iter().filter_map(|lab| lab.describe().ok()).collect();
     if args.json {
-        print_json(&labs)?;
+        print_json_list(&labs)?;
     } else if labs.is_empty() {
         print_text("no lab is up\n")?;
     } else {

@@ -14,6 +14,8 @@ use plait_config::AtomicFile;
 use plait_lab::experiment::{Experiment, Form, Results};
 use plait_lab::papers::Papers;
 
+use crate::stdout::json_text;
+
 /// The directory of summaries and pictures, beside the pages.
 const MEASURED: &str = "measured";
 
@@ -98,7 +100,7 @@ fn store(found: &Found, directory: &Path, into: &Path) -> anyhow::Result<()> {
         let (from, to) = (directory.join(&plot.svg), into.join(found.picture_name(&plot.svg)));
         fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
     }
-    let summary = serde_json::to_string_pretty(&found.results)? + "\n";
+    let summary = json_text(&found.results)? + "\n";
     write(&into.join(format!("{}.json", found.name)), summary.as_bytes())
 }
 

@@ -14,7 +14,7 @@ use plait_linux::signal::StopSignal;
 use super::broken_pipe::terminate_without_reader;
 use super::number::{format_limits, format_number};
 use crate::stderr::{self, eprintln};
-use crate::stdout::{Stdout, aligned};
+use crate::stdout::{Stdout, aligned, json_text};
 
 /// Arguments of `plait lab run`.
 #[derive(clap::Args)]
@@ -86,8 +86,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let results = results?;
     let mut out = Stdout::new();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &results)?;
-        writeln!(out)?;
+        writeln!(out, "{}", json_text(&results)?)?;
     } else {
         table(&results, &mut out)?;
         writeln!(out, "\n{}", directory.join("results.json").display())?;

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use plait_lab::traffic::{Arrivals, FlowSize, Periodic, Server, Sizes, TransferDirection, Workload};
 use plait_lab::{Rate, Seed};
 
+use crate::gateway::address_and_port;
 use crate::stdout::print_json;
 
 /// Generate traffic between hosts of a lab, and measure when it arrives
@@ -38,7 +39,7 @@ struct ServeArgs {
 #[derive(clap::Args)]
 struct FlowsArgs {
     /// The server, such as 10.77.1.2:5400
-    #[arg(value_name = "ADDRESS:PORT")]
+    #[arg(value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     server: SocketAddr,
     /// web-search, data-mining, a size such as 100kB, a range such as 20kB-220kB, or a file
     #[arg(long, value_name = "SIZES", default_value = "web-search")]
@@ -69,7 +70,7 @@ struct FlowsArgs {
 #[derive(clap::Args)]
 struct PeriodicArgs {
     /// The server, such as 10.77.1.2:5400, on this machine
-    #[arg(value_name = "ADDRESS:PORT")]
+    #[arg(value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     server: SocketAddr,
     /// Time between messages
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = plait_config::parse_delay)]

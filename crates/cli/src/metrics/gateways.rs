@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plait_gateway::{Counts, FailureReason, Report};
+use plait_gateway::{Counts, DatagramPathReport, FailureReason, Report};
 
 /// The last counts of each running gateway, by process id.
 #[derive(Debug, Default)]
@@ -15,6 +15,7 @@ pub(super) struct Gateways {
 struct LastCounts {
     counts: Counts,
     failures: BTreeMap<FailureReason, u64>,
+    datagrams: BTreeMap<String, DatagramPathReport>,
 }
 
 /// What gateways counted since their previous reports.
@@ -24,6 +25,8 @@ pub(super) struct NewCounts {
     pub(super) failures: BTreeMap<FailureReason, u64>,
     pub(super) invalid_records: u64,
     pub(super) key_updates: u64,
+    /// Datagrams by path.
+    pub(super) datagrams: BTreeMap<String, DatagramPathReport>,
 }
 
 /// The connections of a gateway since its previous report, for one outcome.
@@ -49,7 +52,7 @@ impl Gateways {
                     && before.refused <= now.refused
             });
             let none = LastCounts::default();
-            let LastCounts { counts: before, failures } = before.unwrap_or(&none);
+            let LastCounts { counts: before, failures, datagrams } = before.unwrap_or(&none);
             for (outcome, connections) in [
                 ("protected", now.protected - before.protected),
                 ("plain", now.plain - before.plain),
@@ -67,8 +70,18 @@ impl Gateways {
                 let before = failures.get(reason).copied().unwrap_or(0);
                 *grown.failures.entry(*reason).or_default() += count.saturating_sub(before);
             }
+            for (path, now) in &report.datagrams.paths {
+                let before = datagrams.get(path).cloned().unwrap_or_default();
+                let grown = grown.datagrams.entry(path.clone()).or_default();
+                grown.sent += now.sent.saturating_sub(before.sent);
+                grown.sent_bytes += now.sent_bytes.saturating_sub(before.sent_bytes);
+                grown.received += now.received.saturating_sub(before.received);
+                grown.received_bytes += now.received_bytes.saturating_sub(before.received_bytes);
+                grown.lost += now.lost.saturating_sub(before.lost);
+            }
             let failures = report.handshake_failures.clone();
-            self.last.insert(report.pid, LastCounts { counts: now.clone(), failures });
+            let datagrams = report.datagrams.paths.clone();
+            self.last.insert(report.pid, LastCounts { counts: now.clone(), failures, datagrams });
         }
         grown
     }
@@ -77,7 +90,7 @@ impl Gateways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plait_gateway::Handshakes;
+    use plait_gateway::{DatagramReport, Handshakes};
     use plait_proto::option::Mode;
 
     fn report(pid: u32, protected: u64) -> Report {
@@ -91,6 +104,7 @@ mod tests {
             counts: Counts { protected, refused: 1, key_updates: protected, ..Counts::default() },
             handshake_failures: [(FailureReason::Timeout, protected)].into(),
             handshakes: Handshakes::default(),
+            datagrams: DatagramReport::default(),
             connections: Vec::new(),
         }
     }

@@ -11,7 +11,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Serves `document` at `/metrics` until dropped.
+use super::format::{OPEN_METRICS, PROMETHEUS, to_prometheus, wants_open_metrics};
+
+/// Serves `document`, in OpenMetrics, at `/metrics` until dropped; in the older format unless a request asks for OpenMetrics.
 pub(super) async fn serve<F, D>(listener: TcpListener, document: F)
 where
     F: Fn() -> D + Clone + Send + Sync + 'static,
@@ -42,11 +44,11 @@ where
     let (head_only, (status, kind, body)) = match request {
         Err(_) => (false, error("408 Request Timeout", "expected a request, got none in time")),
         Ok(Err(refusal)) => (false, refusal),
-        Ok(Ok(Request { head_only, path })) => (head_only, respond(&path, document).await),
+        Ok(Ok(request)) => (request.head_only, respond(&request, document).await),
     };
     let length = body.len();
     let mut text = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\nVary: Accept\r\n\r\n"
     );
     if !head_only {
         text += &body;
@@ -69,6 +71,7 @@ type Response = (&'static str, &'static str, String);
 struct Request {
     head_only: bool,
     path: String,
+    open_metrics: bool,
 }
 
 async fn read_request(client: &mut (impl AsyncRead + Unpin)) -> Result<Request, Response> {
@@ -80,9 +83,12 @@ async fn read_request(client: &mut (impl AsyncRead + Unpin)) -> Result<Request, 
             Ok(httparse::Status::Complete(_)) => {
                 let path = request.path.unwrap_or_default();
                 let path = path.split('?').next().unwrap_or_default().to_owned();
+                let accept = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("Accept"));
+                let accept = accept.map(|field| String::from_utf8_lossy(field.value));
+                let open_metrics = accept.is_some_and(|accept| wants_open_metrics(&accept));
                 return match request.method {
-                    Some("GET") => Ok(Request { head_only: false, path }),
-                    Some("HEAD") => Ok(Request { head_only: true, path }),
+                    Some("GET") => Ok(Request { head_only: false, path, open_metrics }),
+                    Some("HEAD") => Ok(Request { head_only: true, path, open_metrics }),
                     _ => Err(error("405 Method Not Allowed", "expected GET or HEAD")),
                 };
             }
@@ -100,13 +106,14 @@ async fn read_request(client: &mut (impl AsyncRead + Unpin)) -> Result<Request, 
     }
 }
 
-async fn respond<D>(path: &str, document: impl Fn() -> D) -> Response
+async fn respond<D>(request: &Request, document: impl Fn() -> D) -> Response
 where
     D: Future<Output = anyhow::Result<String>>,
 {
-    match path {
+    match request.path.as_str() {
         "/metrics" => match document().await {
-            Ok(text) => ("200 OK", OPEN_METRICS, text),
+            Ok(text) if request.open_metrics => ("200 OK", OPEN_METRICS, text),
+            Ok(text) => ("200 OK", PROMETHEUS, to_prometheus(&text)),
             Err(reason) => error("500 Internal Server Error", &format!("{reason:#}")),
         },
         "/" => ("200 OK", PLAIN, "plait: the metrics are at /metrics\n".into()),
@@ -118,7 +125,6 @@ fn error(status: &'static str, text: &str) -> Response {
     (status, PLAIN, format!("{text}\n"))
 }
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_REQUEST: usize = 8 << 10;

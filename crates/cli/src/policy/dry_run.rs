@@ -21,6 +21,7 @@ use plait_wire::{LinkType, Skip};
 use self::frame::CapturedFrame;
 use self::report::Report;
 use super::read;
+use crate::paths::address;
 
 /// Run the packets of a capture through a policy without attaching it
 #[derive(clap::Args)]
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOOK", value_parser = hook, conflicts_with = "local")]
     hook: Option<Hook>,
     /// An address of the host: packets from it are egress, others ingress
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     local: Vec<IpAddr>,
     /// The interface all packets pass [default: one that each chain applies to]
     #[arg(long, value_name = "IF")]

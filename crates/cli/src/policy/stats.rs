@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::NOTHING_LOADED;
 use super::list::attachment_text;
-use crate::stdout::{self, Stdout, aligned};
+use crate::stdout::{self, Stdout, aligned, json_line, json_text};
 use crate::top::interval;
 
 /// Print the counters of chains and actors
@@ -90,8 +90,8 @@ fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Re
     let mut out = Stdout::until_closed();
     if args.json {
         let text = match args.watch {
-            Some(_) => serde_json::to_string(&document)?,
-            None => serde_json::to_string_pretty(&document)?,
+            Some(_) => json_line(&document)?,
+            None => json_text(&document)?,
         };
         writeln!(out, "{text}")?;
     } else if document.statistics.policies.is_empty() {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::NOTHING_LOADED;
 use crate::stderr::eprintln;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, json_line};
 
 /// Print matching packets, and what was done with them, until Ctrl-C
 #[derive(clap::Args)]
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         if !is_selected(&event, args.name.as_deref()) {
             continue;
         }
-        match writeln!(out, "{}", printer.line(&event)) {
+        match writeln!(out, "{}", printer.line(&event)?) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             other => other?,
         }
@@ -110,10 +110,13 @@ struct EventPrinter {
 }
 
 impl EventPrinter {
-    fn line(&mut self, event: &Event) -> String {
+    fn line(&mut self, event: &Event) -> anyhow::Result<String> {
         let time = self.began.of(event.time);
         let interface = self.interface(event.interface);
-        if self.json { document(event, time, &interface).to_string() } else { text(event, time, &interface) }
+        match self.json {
+            true => Ok(json_line(&document(event, time, &interface))?),
+            false => Ok(text(event, time, &interface)),
+        }
     }
 
     /// The name of an interface; its index if it was deleted.

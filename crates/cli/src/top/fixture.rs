@@ -4,7 +4,7 @@ use plait_linux::diag::Sample;
 use serde_json::json;
 
 use super::list::List;
-use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
+use crate::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 
 /// A subflow: interface, local and remote address, rate, share.
 type SubflowSpec<'a> = (&'a str, &'a str, &'a str, f64, f64);
@@ -78,6 +78,7 @@ fn connection(token: &str, subflows: &[SubflowSpec], reinjected: u64) -> Connect
             .into_iter()
             .zip(subflows)
             .map(|(subflow, (.., rate, share))| SubflowSnapshot {
+                retransmitted_bps: 0.0,
                 interval_retransmissions: u64::from(subflow.tcp.retransmissions),
                 subflow,
                 sent_bps: *rate,

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 use super::table::{Column, connection_cell, subflow_cell};
+use crate::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 
 /// What connections are sorted by, and the subflows of each connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

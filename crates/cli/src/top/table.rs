@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use plait_linux::State;
 use plait_linux::diag::Closed;
 
-use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 use crate::escape::escape_line;
+use crate::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 use crate::stdout::aligned;
 
 /// The columns, from left to right.

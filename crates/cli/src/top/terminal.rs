@@ -7,25 +7,23 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use plait_linux::diag::{Growth, Watch};
 use plait_linux::signal::StopSignal;
-use plait_scheduler::SteeredSubflows;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use super::draw::{Theme, draw, page};
 use super::keyboard::{KeyAction, handle_key};
 use super::list::List;
-use super::snapshot::{Snapshot, steered_subflows};
+use crate::snapshot::Snapshots;
 
 pub(super) fn run(interval: Duration) -> anyhow::Result<()> {
     let stop = StopSignal::listen().context("cannot listen for signals")?;
     // Everything that can fail does so before the screen is taken over.
-    let mut samples = Samples::start()?;
-    let list = List::new(samples.take()?);
+    let mut snapshots = Snapshots::start()?;
+    let list = List::new(snapshots.take()?);
     let shown = ratatui::try_init()
         .context("cannot draw on this terminal")
-        .and_then(|mut terminal| show(&mut terminal, list, samples, interval, &stop));
+        .and_then(|mut terminal| show(&mut terminal, list, snapshots, interval, &stop));
     let restored = ratatui::try_restore().context("cannot restore the terminal");
     shown.and(restored)
 }
@@ -33,7 +31,7 @@ pub(super) fn run(interval: Duration) -> anyhow::Result<()> {
 fn show(
     terminal: &mut DefaultTerminal,
     mut list: List,
-    mut samples: Samples,
+    mut snapshots: Snapshots,
     interval: Duration,
     stop: &StopSignal,
 ) -> anyhow::Result<()> {
@@ -59,7 +57,7 @@ fn show(
             }
         }
         if Instant::now() >= due && !list.paused {
-            list.update(samples.take()?);
+            list.update(snapshots.take()?);
             changed = true;
             due = Instant::now() + interval;
         }
@@ -72,28 +70,6 @@ fn poll(wait: Duration) -> io::Result<bool> {
     match event::poll(wait) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         other => other,
-    }
-}
-
-struct Samples {
-    watch: Watch,
-    steered: Option<SteeredSubflows>,
-    growth: Growth,
-    last: Instant,
-}
-
-impl Samples {
-    fn start() -> anyhow::Result<Samples> {
-        let (watch, steered) = (Watch::open()?, SteeredSubflows::open().ok());
-        Ok(Samples { watch, steered, growth: Growth::default(), last: Instant::now() })
-    }
-
-    fn take(&mut self) -> anyhow::Result<Snapshot> {
-        let samples = self.watch.sample()?;
-        let elapsed = self.last.elapsed();
-        self.last = Instant::now();
-        let grown = self.growth.since_last(&samples).unwrap_or_default();
-        Ok(Snapshot::new(samples, &grown, elapsed, &steered_subflows(self.steered.as_ref())))
     }
 }
 

@@ -167,7 +167,7 @@ fn unanswered_kind(connection: &Connection, path: &Path, probes: &Probes) -> Opt
     }
 }
 
-/// Whether a neighbor has answered ARP; `None` if nobody has asked, or the link has none.
+/// Whether a neighbor has answered ARP; `None` without an entry in the ARP table.
 fn answers_arp(neighbor: IpAddr) -> Option<bool> {
     let table = fs::read_to_string("/proc/thread-self/net/arp").ok()?;
     let entry = table.lines().find(|line| line.split_whitespace().next() == Some(&neighbor.to_string()))?;

@@ -336,7 +336,7 @@ pub(super) fn mtu(path: &Path) -> Option<Check> {
         PathMtu::BlackHole(mtu) => Check::fault(
             Subject::Mtu,
             format!(
-                "packets of more than {mtu} bytes vanish, and no ICMP message says so: transfers by {name} (MTU {}) hang",
+                "packets of more than {mtu} bytes vanish without an ICMP message: transfers by {name} (MTU {}) hang",
                 path.mtu
             ),
             [

@@ -148,14 +148,15 @@ fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-struct Compared {
+/// What middleboxes did to a SYN.
+struct SynChanges {
     options: Vec<OptionArrival>,
     translated: bool,
     routers: Option<u8>,
 }
 
 /// Compares a SYN as it was sent with the same as it arrived; `None` if one is no TCP segment.
-fn compare(sent: &[u8], arrived: &[u8]) -> Option<Compared> {
+fn compare(sent: &[u8], arrived: &[u8]) -> Option<SynChanges> {
     let (before, after) = (segment(sent)?, segment(arrived)?);
     let arrived_options: Vec<TcpOption> = after.tcp.options().flatten().collect();
     let options = before.tcp.options().flatten().filter_map(|option| {
@@ -164,7 +165,7 @@ fn compare(sent: &[u8], arrived: &[u8]) -> Option<Compared> {
             arrived_options.iter().any(|other| self::name(other).is_some_and(|(other, _)| other == kind));
         Some(OptionArrival { kind, name, arrived, unchanged: arrived_options.contains(&option) })
     });
-    Some(Compared {
+    Some(SynChanges {
         options: options.collect(),
         translated: before.source.ip() != after.source.ip(),
         routers: hop_limit(sent)?.checked_sub(hop_limit(arrived)?),

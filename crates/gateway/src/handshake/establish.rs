@@ -23,10 +23,13 @@ use zeroize::Zeroizing;
 
 use super::message_io::{HANDSHAKE_TIMEOUT, SealedError};
 use crate::protection::{Agreement, Negotiated, ProtectionStatus};
-use crate::relay::{RecordOptions, Records, Seeds, Transform, Transforms, Updates};
+use crate::relay::{
+    ExitRecordError, RecordOptions, Records, Seeds, SideRecords, Transform, Transforms, Updates,
+};
 use crate::running_session::RunningSession;
+use crate::side_connections::SideConnections;
 use crate::socket::write_all;
-use crate::trust::KeyMatch;
+use crate::trust::AuthenticatedPeer;
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,17 +70,22 @@ impl Established {
     }
 
     /// After a completed handshake of mode `sealed`.
-    pub(crate) fn sealed(session: Session<Option<KeyMatch>>, options: RecordOptions) -> Established {
+    pub(crate) fn sealed(session: Session<Option<AuthenticatedPeer>>, options: RecordOptions) -> Established {
         let Session { cipher, send_key, recv_key, exporter, updates, witnesses, peer } = session;
         let updates = Arc::new(Updates::new(updates, options.rekey_after));
-        let running = Arc::new(RunningSession::new(witnesses, Arc::clone(&updates)));
+        let side = options.redundancy.map(SideConnections::new);
+        let side = side.map(|(connections, received)| SideRecords { connections, received });
+        let connections = side.as_ref().map(|side| Arc::clone(&side.connections));
+        let running = Arc::new(RunningSession::new(witnesses, Arc::clone(&updates), connections));
         let transforms = Transforms::Records(Box::new(Records {
             sealer: Sealer::new(cipher, send_key.as_bytes()).with_padding(options.padding),
             opener: Opener::new(cipher, recv_key.as_bytes()),
             updates,
+            side,
+            expects_outcome: false,
         }));
         let protection =
-            ProtectionStatus { mode: Mode::Sealed, session: Some(running), identity: peer.flatten() };
+            ProtectionStatus { mode: Mode::Sealed, session: Some(running), peer: peer.flatten() };
         Established { protection, exporter: Some(exporter), transforms, first_flight: FirstFlight::Exchange }
     }
 }
@@ -116,6 +124,8 @@ pub(crate) enum EstablishError {
     UnknownMode,
     #[error(transparent)]
     Sealed(#[from] SealedError),
+    #[error("the exit's answer: {0}")]
+    Exit(#[from] ExitRecordError),
 }
 
 impl EstablishError {

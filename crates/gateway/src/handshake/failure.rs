@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::establish::EstablishError;
 use super::message_io::SealedError;
 use crate::protection::Refusal;
+use crate::relay::ExitRecordError;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $reason:ident $name:literal),+ $(,)?) => {
@@ -164,6 +165,10 @@ impl From<&EstablishError> for FailureReason {
             EstablishError::Timeout => FailureReason::Timeout,
             EstablishError::Random => FailureReason::Internal,
             EstablishError::UnknownMode => FailureReason::NoCommonMode,
+            EstablishError::Exit(ExitRecordError::Network(_)) => FailureReason::Closed,
+            EstablishError::Exit(ExitRecordError::Record(_) | ExitRecordError::Message(_)) => {
+                FailureReason::Message
+            }
             EstablishError::Sealed(error) => error.into(),
         }
     }

@@ -10,11 +10,15 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
+use super::capable_flag::CapableFlag;
 use super::failure::FailureReason;
 use super::negotiator::Negotiator;
+use super::shared::SharedNegotiation;
+use crate::bpf::BpfError;
 use crate::error::{ProtectionError, StartError};
-use crate::protection::{Agreement, PlainReason, ProtectionPolicy, Refusal};
+use crate::protection::{Agreement, NegotiationSignal, PlainReason, ProtectionPolicy, Refusal};
 use crate::socket::has_mptcp;
+use crate::unsent_limit::UnsentLimit;
 use crate::warn_once::WarnOnce;
 
 /// Checks whether something else on this host prevents protection.
@@ -45,11 +49,18 @@ pub(crate) struct Negotiation {
 /// Dropped in this order: first the programs, then the cgroup that they are attached to.
 struct KernelNegotiation {
     negotiator: Negotiator,
+    flag: Option<CapableFlag>,
+    _unsent_limit: Option<UnsentLimit>,
     cgroup: Cgroup,
 }
 
 impl KernelNegotiation {
-    fn start(policy: ProtectionPolicy, check: CheckHost) -> Result<KernelNegotiation, ProtectionError> {
+    fn start(
+        policy: ProtectionPolicy,
+        signal: NegotiationSignal,
+        check: CheckHost,
+        other: Option<SharedNegotiation>,
+    ) -> Result<KernelNegotiation, ProtectionError> {
         if !has_mptcp() {
             return Err(ProtectionError::Mptcp);
         }
@@ -57,25 +68,43 @@ impl KernelNegotiation {
             return Err(ProtectionError::Privileges(missing));
         }
         check()?;
-        let cgroup = Cgroup::create_below_current("gateway").map_err(ProtectionError::Cgroup)?;
-        let negotiator = Negotiator::attach(policy, &cgroup)?;
+        let cgroup = match &other {
+            Some(other) => Cgroup::of_process(other.process),
+            None => Cgroup::create_below_current("gateway"),
+        };
+        let cgroup = cgroup.map_err(ProtectionError::Cgroup)?;
+        let negotiator = match other {
+            Some(other) => Negotiator::take_over(policy, signal, other)?,
+            None => Negotiator::attach(policy, signal, &cgroup)?,
+        };
+        let flag = match signal {
+            NegotiationSignal::Option => None,
+            NegotiationSignal::Flag => Some(CapableFlag::attach(&cgroup)?),
+        };
+        let unsent_limit = UnsentLimit::attach(&cgroup)
+            .inspect_err(|error| debug!("subflows hold as much as the kernel hands to them: {error}"));
         cgroup.enter().map_err(ProtectionError::Cgroup)?;
         // Keys are in memory from now on: no core dumps, and no ptrace by other processes of this user.
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
             debug!("cannot disable core dumps: {error}");
         }
-        Ok(KernelNegotiation { negotiator, cgroup })
+        Ok(KernelNegotiation { negotiator, flag, _unsent_limit: unsent_limit.ok(), cgroup })
     }
 }
 
 impl Negotiation {
-    /// Negotiates for sockets of this process that are created from now on.
+    /// Negotiates for sockets of this process that are created from now on, and for those of the other process.
     ///
     /// If this host cannot protect, a preferred mode becomes `off`, with a warning; a required one is an error.
-    pub(crate) fn start(policy: ProtectionPolicy, check: CheckHost) -> Result<Negotiation, StartError> {
+    pub(crate) fn start(
+        policy: ProtectionPolicy,
+        signal: NegotiationSignal,
+        check: CheckHost,
+        other: Option<SharedNegotiation>,
+    ) -> Result<Negotiation, StartError> {
         let (policy, kernel) = match policy.mode() {
             Mode::Off => (policy, None),
-            mode => match KernelNegotiation::start(policy, check) {
+            mode => match KernelNegotiation::start(policy, signal, check, other) {
                 Ok(kernel) => (policy, Some(kernel)),
                 Err(reason) if policy.requires() => return Err(StartError::Protection { mode, reason }),
                 Err(reason) => {
@@ -92,6 +121,17 @@ impl Negotiation {
     /// The policy in force: `Off` if this host cannot protect.
     pub(crate) fn policy(&self) -> ProtectionPolicy {
         self.policy
+    }
+
+    /// What another process needs to go on with it; `None` if none is in force, or it is by a flag, which is tied to this process.
+    pub(crate) fn share(&self) -> io::Result<Option<SharedNegotiation>> {
+        let kernel = self.kernel.as_ref().filter(|kernel| kernel.flag.is_none());
+        kernel.map(|kernel| kernel.negotiator.share()).transpose()
+    }
+
+    /// Puts the programs in the place of those of the other process, if there is one.
+    pub(crate) fn replace_programs(&self) -> Result<(), BpfError> {
+        self.kernel.as_ref().map_or(Ok(()), |kernel| kernel.negotiator.replace_programs())
     }
 
     /// The cgroup that the gateway is in, if it negotiates.

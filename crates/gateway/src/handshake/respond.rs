@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::future::pending;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use plait_proto::identity::PublicKey;
@@ -16,8 +16,10 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::late_witness::answer_late_witness;
 use super::message_io::{HANDSHAKE_TIMEOUT, SealedError, close_all, recv, recv_all, send_all, with_timeout};
 use super::running_sessions::{Registration, RunningSessions, WitnessOwner};
+use super::side_connection::answer_side;
 use crate::report::Handshakes;
-use crate::socket::{send_last, write_all};
+use crate::running_session::RunningSession;
+use crate::socket::{close_on_drop, send_last, write_all};
 
 /// Receives the witnesses of a session, for its main connection.
 type Main = oneshot::Sender<Vec<(Witness, PendingWitness)>>;
@@ -37,12 +39,14 @@ pub(crate) struct PendingHandshakes {
 
 /// What an accepted connection was.
 pub(crate) enum Accepted<'a, P> {
-    /// The main connection of a session.
-    Main(Box<Session<P>>, Registration<'a>),
+    /// The main connection of a session, and the index of the service that it asks for.
+    Main(Box<Session<P>>, usize, Registration<'a>),
     /// A witness, to be [added](PendingHandshakes::add_witness) to its session.
     Witness(Witness),
     /// A late witness, by which its session has reached this level.
     LateWitness(Level),
+    /// A side connection of this session.
+    Side(Weak<RunningSession>, PathId),
     /// A connection that its peer closed without a message, or a witness of a session that has ended.
     Unused,
 }
@@ -80,13 +84,13 @@ impl PendingHandshakes {
     }
 
     /// Runs the handshake of an accepted connection. `verify_peer` accepts or rejects the key of an initiator that
-    /// authenticates. `has_joins` tells whether a connection has had further subflows: an attacker who listens on its path
+    /// authenticates, for the service with this index. `has_joins` tells whether a connection has had further subflows: an attacker who listens on its path
     /// could have joined from anywhere, and so send where he can only listen.
     pub(crate) async fn respond<P, E: Into<Box<dyn Error + Send + Sync>>>(
         &self,
         params: &Params,
         config: ResponderConfig<'_>,
-        verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
+        verify_peer: impl FnOnce(usize, &PublicKey) -> Result<P, E>,
         far: &TcpStream,
         has_joins: impl Fn(&TcpStream) -> bool,
     ) -> Result<Accepted<'_, P>, SealedError> {
@@ -107,10 +111,19 @@ impl PendingHandshakes {
                     }
                     WitnessOwner::EndedSession => Ok(Accepted::Unused),
                 },
+                Ok(FirstMessage::Side(side)) => {
+                    let path = side.path();
+                    let Some(session) = self.running.session(side.session()) else {
+                        close_on_drop(far)?;
+                        return Ok(Accepted::Unused);
+                    };
+                    let session = answer_side(session, side, far).await?;
+                    Ok(session.map_or(Accepted::Unused, |session| Accepted::Side(session, path)))
+                }
                 Ok(FirstMessage::Hello(hello)) => {
                     let replied = self.reply(params, config, verify_peer, far, &hello, has_joins).await;
-                    let (session, registration) = replied?;
-                    Ok(Accepted::Main(Box::new(session), registration))
+                    let (session, requested, registration) = replied?;
+                    Ok(Accepted::Main(Box::new(session), requested, registration))
                 }
                 Err(SealedError::Message(MessageError::Ended { got: 0, .. })) => Ok(Accepted::Unused),
                 Err(error) => Err(error),
@@ -139,12 +152,13 @@ impl PendingHandshakes {
         &self,
         params: &Params,
         config: ResponderConfig<'_>,
-        verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
+        verify_peer: impl FnOnce(usize, &PublicKey) -> Result<P, E>,
         far: &TcpStream,
         hello: &Hello,
         has_joins: impl Fn(&TcpStream) -> bool,
-    ) -> Result<(Session<P>, Registration<'_>), SealedError> {
+    ) -> Result<(Session<P>, usize, Registration<'_>), SealedError> {
         let responder = Responder::accept(params, hello, config)?;
+        let requested = responder.requested_service();
         let peer = far.peer_addr()?.ip().to_canonical();
         let (sender, complete) = oneshot::channel();
         let session = responder.session();
@@ -173,7 +187,7 @@ impl PendingHandshakes {
         let identity: Option<Identity> =
             if awaiting.expects_identity() { Some(recv(far).await?) } else { None };
         let confirms: Vec<(PathId, Confirm)> = recv_all(&streams).await?;
-        let verified = awaiting.verify(identity.as_ref(), confirms, verify_peer);
+        let verified = awaiting.verify(identity.as_ref(), confirms, |key| verify_peer(requested, key));
         if let Err(HandshakeError::PeerRejected { notice, .. }) = &verified {
             send_last(far, notice).await?;
         }
@@ -183,7 +197,7 @@ impl PendingHandshakes {
         }
         close_all(&streams)?;
         drop((streams, places));
-        Ok((session, registration))
+        Ok((session, requested, registration))
     }
 }
 

@@ -83,6 +83,11 @@ impl RunningSessions {
         }
     }
 
+    /// The session that a side connection belongs to, if it is running.
+    pub(super) fn session(&self, id: &SessionId) -> Option<CompletedSession> {
+        self.table().running.get(id).map(|entry| entry.session.clone())
+    }
+
     /// Forgets sessions that ended long ago.
     pub(super) fn expire(&self, now: Instant) {
         self.table().ended.forget(now);

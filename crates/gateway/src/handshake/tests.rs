@@ -32,7 +32,7 @@ fn params() -> Params {
 }
 
 /// Two ends of a connection, which reset when dropped.
-pub(super) async fn pair() -> (TcpStream, TcpStream) {
+pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
     let address = listener.local_addr().expect("it is bound");
     let (opened, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
@@ -91,16 +91,18 @@ async fn respond_by(
     let mut answers = tokio::task::JoinSet::new();
     for stream in accepted {
         answers.spawn(async move {
-            let answer = pending.respond(&params(), config, verify_peer, &stream, |_| false).await?;
+            let answer = pending
+                .respond(&params(), config, |_, key: &PublicKey| verify_peer(key), &stream, |_| false)
+                .await?;
             Ok::<_, SealedError>((answer, stream))
         });
     }
     let mut main = None;
     while let Some(answer) = answers.join_next().await {
         match answer.expect("it does not panic")? {
-            (Accepted::Main(established, _), stream) => main = Some((stream, *established)),
+            (Accepted::Main(established, ..), stream) => main = Some((stream, *established)),
             (Accepted::Witness(witness), stream) => pending.add_witness(witness, stream, None)?,
-            (Accepted::LateWitness(_) | Accepted::Unused, _) => {}
+            (Accepted::LateWitness(_) | Accepted::Side(..) | Accepted::Unused, _) => {}
         }
     }
     main.ok_or(SealedError::Timeout)
@@ -293,7 +295,13 @@ async fn connection_with_an_early_subflow_is_refused() {
     let (params, pending) = (params(), pending());
     let (_, other) = tokio::join!(
         initiate(&params, asks(RequiredPaths::Any, None), accept_any, &main, witnesses, HANDSHAKE_TIMEOUT),
-        pending.respond(&params, config(RequiredPaths::Any), accept_any, &accepted, |_| true)
+        pending.respond(
+            &params,
+            config(RequiredPaths::Any),
+            |_, key: &PublicKey| accept_any(key),
+            &accepted,
+            |_| true
+        )
     );
     assert!(matches!(other, Err(SealedError::EarlySubflow)));
 }
@@ -303,7 +311,9 @@ async fn stalled_peer_times_out() {
     let (main, _, mut accepted) = session(0).await;
     let accepted = accepted.remove(0);
     let config = config(RequiredPaths::Any);
-    let silent = pending().respond(&params(), config, accept_any, &accepted, |_| false).await;
+    let silent = pending()
+        .respond(&params(), config, |_, key: &PublicKey| accept_any(key), &accepted, |_| false)
+        .await;
     assert!(matches!(silent, Err(SealedError::Timeout)));
     drop(main);
     let (main, _accepted) = pair().await;
@@ -316,7 +326,7 @@ async fn stalled_peer_times_out() {
 
 fn running(session: Session) -> Arc<RunningSession> {
     let updates = Updates::new(session.updates, Duration::from_secs(3600));
-    Arc::new(RunningSession::new(session.witnesses, Arc::new(updates)))
+    Arc::new(RunningSession::new(session.witnesses, Arc::new(updates), None))
 }
 
 #[tokio::test]
@@ -324,7 +334,9 @@ async fn late_witness_raises_the_level_of_a_running_session() {
     let (pending, params, path) = (pending(), params(), PathId::new(1).expect("a path's number"));
     let respond = async |stream: TcpStream| {
         let config = config(RequiredPaths::Any);
-        let accepted = pending.respond(&params, config, accept_any, &stream, |_: &TcpStream| false).await?;
+        let accepted = pending
+            .respond(&params, config, |_, key: &PublicKey| accept_any(key), &stream, |_: &TcpStream| false)
+            .await?;
         // All others close.
         let main = matches!(accepted, Accepted::Main(..)).then_some(stream);
         Ok::<_, SealedError>((accepted, main))
@@ -336,7 +348,9 @@ async fn late_witness_raises_the_level_of_a_running_session() {
         initiate(&params, asked, accept_any, &main, alone, HANDSHAKE_TIMEOUT),
         respond(accepted)
     );
-    let Ok((Accepted::Main(other, registration), _far)) = other else { panic!("expected a main connection") };
+    let Ok((Accepted::Main(other, _, registration), _far)) = other else {
+        panic!("expected a main connection")
+    };
     let (one, other) = (running(one.expect("the handshake completes")), running(*other));
     assert_eq!(one.level().to_string(), "1/2");
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::serve::local_port;
 use super::service::Service;
+use super::services::InboundServices;
 use crate::error::StartError;
 use crate::gateway::Gateway;
 use crate::stream::Stream;
@@ -44,7 +46,8 @@ impl Gateway {
         let (sender, accepted) = mpsc::channel(MAX_PENDING);
         let gateway = Arc::clone(self);
         // Not one of the gateway's own tasks: a stop waits for these, and ends this one.
-        tokio::spawn(async move { gateway.serve_on(listener, Service::Local(sender)).await });
+        let services = InboundServices::single(self.names(local_port(&listener)), Service::Local(sender));
+        tokio::spawn(async move { gateway.serve_on(listener, services).await });
         Ok(Listener { accepted, address })
     }
 }

@@ -2,22 +2,29 @@
 
 use std::future::pending;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use plait_linux::interfaces::{Scope, interfaces};
 use plait_linux::mptcp::{Protocol, stream_socket};
 use plait_proto::close_reason::CloseReason;
 use plait_proto::option::Mode;
-use plait_proto::sealed::Services;
 use socket2::Domain;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{debug, info, warn};
 
-use super::service::Service;
+use super::exit::{Datagrams, Exit, ExitError, ExitSettings, bind_datagrams};
+use super::handshake::{Inbound, InboundConnection};
+use super::proxy_protocol::ProxyProtocol;
+use super::server::{Server, ServiceSettings};
+use super::service::{Reached, Service, ServiceError};
+use super::service_address::ServiceAddress;
+use super::services::InboundServices;
+use super::side_connection::SideConnection;
 use crate::carry_error::CarryError;
 use crate::congestion_control::CongestionControl;
+use crate::datagrams::DatagramSocket;
 use crate::error::StartError;
 use crate::gateway::Gateway;
 use crate::handshake::{Established, FailureReason, FirstFlight, Side, sealed_params};
@@ -32,23 +39,119 @@ const BACKLOG: i32 = 4096;
 enum ServeError {
     #[error(transparent)]
     Carry(#[from] CarryError),
+    #[error("the service {service}: {reason}")]
+    Service {
+        service: Service,
+        reason: io::Error,
+        /// It is down, as a warning has said.
+        is_known: bool,
+    },
     #[error(transparent)]
-    Service(io::Error),
+    Exit(ExitError),
+}
+
+/// What an exit listens on.
+#[derive(Debug)]
+pub struct ExitListener {
+    connections: TcpListener,
+    datagrams: Option<DatagramSocket>,
+}
+
+impl ExitListener {
+    /// The socket for datagrams is one of [`bind_datagrams`](Self::bind_datagrams). Without one, the exit has connections only.
+    ///
+    /// # Errors
+    /// A socket cannot be used.
+    pub fn new(connections: TcpListener, datagrams: Option<UdpSocket>) -> io::Result<ExitListener> {
+        let datagrams = datagrams.map(DatagramSocket::try_from).transpose()?;
+        Ok(ExitListener { connections, datagrams })
+    }
+
+    /// A socket for datagrams; if there cannot be one, a warning is logged.
+    #[must_use]
+    pub fn bind_datagrams(address: SocketAddr) -> Option<UdpSocket> {
+        bind_datagrams(address)
+    }
 }
 
 impl Gateway {
-    /// Carries each connection that a listener accepts to `service` (`HOST:PORT`), until [`Gateway::shut_down`].
-    pub async fn serve(self: &Arc<Self>, listener: TcpListener, service: &str) {
-        if let Ok(address) = listener.local_addr() {
-            info!("listening on {address}, serving {service}");
-        }
-        let name = service.to_owned();
-        self.spawn_until_stopped(async move {
-            if let Err(error) = lookup_host(&name).await {
-                warn!("cannot find the service {name}: {error}; clients are reset until it can be found");
+    /// Carries each connection that a listener accepts to the service at this address, whatever its client asks for of what
+    /// [`Settings::services`](crate::Settings) says, until [`Gateway::shut_down`].
+    pub async fn serve(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        to: ServiceAddress,
+        proxy: Option<ProxyProtocol>,
+    ) {
+        let names = self.names(local_port(&listener));
+        let service = Service::Server(Arc::new(Server::new(&ServiceSettings::new(to, proxy))));
+        self.serve_servers(listener, InboundServices::single(names, service)).await;
+    }
+
+    /// Carries each connection that a listener accepts to the one of these services that its client asks for, until
+    /// [`Gateway::shut_down`].
+    ///
+    /// # Errors
+    /// Two have the same name and port, or clients do not have to ask for one, because mode `sealed` is not required.
+    pub async fn serve_services(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        services: &[ServiceSettings],
+    ) -> Result<(), StartError> {
+        let services = InboundServices::new(services, local_port(&listener), self.policy())?;
+        self.serve_servers(listener, services).await;
+        Ok(())
+    }
+
+    /// Checks what [`serve_services`](Self::serve_services) would serve on a port.
+    ///
+    /// # Errors
+    /// As for that.
+    pub fn check_services(&self, port: u16, services: &[ServiceSettings]) -> Result<(), StartError> {
+        InboundServices::new(services, port, self.policy()).map(drop)
+    }
+
+    async fn serve_servers(self: &Arc<Self>, listener: TcpListener, services: InboundServices) {
+        for server in services.servers() {
+            if let Ok(address) = listener.local_addr() {
+                info!("listening on {address}, serving {server}");
             }
-        });
-        self.serve_on(listener, Service::Address(service.into())).await;
+            let server = Arc::clone(server);
+            self.spawn_until_stopped(async move {
+                if let ServiceAddress::Tcp(name) = server.address()
+                    && let Err(error) = lookup_host(&**name).await
+                {
+                    warn!("cannot find the service {name}: {error}; clients are reset until it can be found");
+                }
+                server.check_health().await;
+            });
+        }
+        self.serve_on(listener, services).await;
+    }
+
+    /// Carries each connection that a listener accepts to the destination that its client names, and datagrams, until
+    /// [`Gateway::shut_down`]. Clients are those of the gateway's identities.
+    pub async fn serve_exit(self: &Arc<Self>, listener: ExitListener, settings: ExitSettings) {
+        let ExitListener { connections, datagrams } = listener;
+        if let Ok(address) = connections.local_addr() {
+            info!("listening on {address}, an exit");
+        }
+        let datagrams = datagrams.map(|socket| Arc::new(Datagrams::new(self, socket)));
+        datagrams.iter().for_each(Datagrams::spawn);
+        let names = self.exit_names(local_port(&connections));
+        let exit = Service::Exit(Arc::new(Exit::new(settings, datagrams)));
+        self.serve_on(connections, InboundServices::single(names, exit)).await;
+    }
+
+    /// The sockets that the clients of an exit connect to, and send datagrams to.
+    ///
+    /// # Errors
+    /// The address cannot be listened on. Without a socket for datagrams, the exit has connections only, and a warning is logged.
+    pub fn bind_exit(&self, listen: SocketAddr) -> Result<ExitListener, StartError> {
+        let connections = self.bind(listen)?;
+        let datagrams = connections.local_addr().ok().and_then(bind_datagrams);
+        ExitListener::new(connections, datagrams)
+            .map_err(|reason| StartError::Listen { address: listen, reason })
     }
 
     /// A socket that peers connect to.
@@ -67,27 +170,35 @@ impl Gateway {
             .map_err(|reason| StartError::Listen { address: listen, reason })
     }
 
-    /// Carries each accepted connection to the service.
-    pub(super) async fn serve_on(self: &Arc<Self>, listener: TcpListener, service: Service) {
+    /// Carries each accepted connection to the service that it asks for.
+    pub(super) async fn serve_on(self: &Arc<Self>, listener: TcpListener, services: InboundServices) {
         self.spawn_expiry_task();
-        let services = Arc::new(self.services(listener.local_addr().map_or(0, |address| address.port())));
+        let services = Arc::new(services);
         self.accept(listener, 1, |far, peer, place| {
-            let (gateway, service, services) = (Arc::clone(self), service.clone(), Arc::clone(&services));
+            let (gateway, services) = (Arc::clone(self), Arc::clone(&services));
             async move {
-                let _place = match gateway.peer_limit.admit(peer.ip()) {
+                let admitted = match gateway.peer_limit.admit(peer.ip()) {
                     Ok(place) => place,
                     Err(error) => {
                         gateway.negotiation().set_close_reason(&far, CloseReason::Limit);
                         return gateway.handshake_failed(peer, None, FailureReason::Limit, &error);
                     }
                 };
-                match gateway.serve_one(far, canonical(peer), place, &service, &services).await {
-                    Ok(()) => debug!("{peer}: done"),
+                let mut place = Some(place);
+                match gateway.serve_one(far, canonical(peer), &mut place, &services).await {
+                    Ok(None) => debug!("{peer}: done"),
+                    Ok(Some(side)) => {
+                        // It is part of another connection of the peer.
+                        drop(admitted);
+                        side.run().await;
+                    }
                     Err(ServeError::Carry(error)) => match error.failure_reason() {
                         Some(reason) => gateway.handshake_failed(peer, None, reason, &error),
                         None => debug!("{peer}: {error}"),
                     },
-                    Err(ServeError::Service(error)) => warn!("{peer}: the service {service}: {error}"),
+                    Err(error @ ServeError::Service { is_known: true, .. }) => info!("{peer}: {error}"),
+                    Err(error @ ServeError::Service { .. }) => warn!("{peer}: {error}"),
+                    Err(ServeError::Exit(error)) => debug!("{peer}: {error}"),
                 }
             }
         })
@@ -98,25 +209,26 @@ impl Gateway {
         &self,
         far: TcpStream,
         peer: SocketAddr,
-        place: OwnedSemaphorePermit,
-        service: &Service,
-        services: &Services,
-    ) -> Result<(), ServeError> {
-        let mut place = Some(place);
+        place: &mut Option<OwnedSemaphorePermit>,
+        services: &InboundServices,
+    ) -> Result<Option<SideConnection>, ServeError> {
         let refused = |far: &TcpStream, refusal: Refusal| {
             self.negotiation().failed(far, (&refusal).into());
             CarryError::from(refusal)
         };
         let agreement = self.negotiation().agreement(self.policy(), &far).await;
         let agreement = agreement.map_err(|refusal| refused(&far, refusal))?;
-        let (far, established, _registration) = match sealed_params(&agreement, Side::Responder) {
+        let (far, established, requested, _registration) = match sealed_params(&agreement, Side::Responder) {
             Some(params) => {
                 // On the heap: the state of other modes' connections, which is moved around, stays small.
-                let accepted = Box::pin(self.handshake_inbound(&params, services, far, &mut place)).await;
+                let accepted = Box::pin(self.handshake_inbound(&params, services, far, place)).await;
                 match accepted.map_err(CarryError::from)? {
-                    Some((far, established, registration)) => (far, established, Some(registration)),
-                    // It is a witness.
-                    None => return Ok(()),
+                    Inbound::Main(accepted) => {
+                        let InboundConnection { far, established, requested, registration } = *accepted;
+                        (far, established, requested, Some(registration))
+                    }
+                    Inbound::Side(side) => return Ok(Some(side)),
+                    Inbound::Done => return Ok(None),
                 }
             }
             None if self.identities().authenticates_clients() => {
@@ -125,25 +237,36 @@ impl Gateway {
             None => {
                 let established = self.establish(&agreement, Side::Responder, &far).await;
                 let established = established.map_err(|error| self.failed(&far, error));
-                (far, established.map_err(CarryError::from)?, None)
+                (far, established.map_err(CarryError::from)?, 0, None)
             }
         };
-        let Established { protection, exporter, mut transforms, first_flight } = established;
+        let mut established = established;
         let _carried = self.permit().await;
-        drop(place);
-        let near = match service.connect(peer, protection.clone(), exporter).await {
-            Ok(near) => near,
-            Err(error) => {
-                match transforms.failure(CloseReason::Service) {
+        place.take();
+        let service = services.get(requested);
+        let failed = |reason, is_known| ServeError::Service { service: service.clone(), reason, is_known };
+        let Reached { near, admission } = match service.connect(peer, &far, &mut established).await {
+            Ok(reached) => reached,
+            Err(ServiceError::Exit(error)) => {
+                if let ExitError::Record(_) | ExitError::Timeout = error {
+                    self.negotiation().set_close_reason(&far, CloseReason::Message);
+                }
+                return Err(ServeError::Exit(error));
+            }
+            Err(ServiceError::Connect(error)) => {
+                let is_known = matches!(service, Service::Server(server) if server.is_down());
+                match established.transforms.failure(CloseReason::Service) {
                     // The client learns it, or sees a reset.
                     Some(notice) => drop(send_last(&far, &notice).await),
                     None => self.negotiation().set_close_reason(&far, CloseReason::Service),
                 }
-                return Err(ServeError::Service(error));
+                return Err(failed(error, is_known));
             }
         };
-        let application = near.peer_addr().map_err(ServeError::Service)?;
-        let connection = self.register(application, peer, far, protection);
+        let Established { protection, transforms, first_flight, .. } = established;
+        let application = service.application(&near).map_err(|error| failed(error, false))?;
+        let meter = admission.as_ref().map(|admission| Arc::clone(admission.meter()));
+        let connection = self.register(application, peer, far, protection, meter.clone());
         let mode = connection.protection.mode;
         let early_subflow = async {
             if first_flight == FirstFlight::BothDirections {
@@ -154,14 +277,27 @@ impl Gateway {
             }
             pending().await
         };
+        let exhausted = async {
+            match &meter {
+                Some(meter) => meter.exhausted().await,
+                None => pending().await,
+            }
+        };
         let failed = async {
             tokio::select! {
-                refusal = early_subflow => refusal,
+                refusal = early_subflow => CarryError::from(refusal),
+                exhausted = exhausted => exhausted.into(),
                 never = close_silent(&*connection, self.subflow_closer()) => match never {},
             }
         };
-        Ok(self.carry(&near, &connection, transforms, failed).await?)
+        self.carry(&near, &connection, transforms, failed).await?;
+        Ok(None)
     }
+}
+
+/// The port that is listened on.
+pub(super) fn local_port(listener: &TcpListener) -> u16 {
+    listener.local_addr().map_or(0, |address| address.port())
 }
 
 /// Whether this host has addresses on other interfaces, on which the kernel would reject the peer's joins.
@@ -170,7 +306,7 @@ fn misses_other_addresses(listen: IpAddr) -> bool {
         return false;
     }
     interfaces().unwrap_or_default().iter().any(|interface| {
-        let has_listener = interface.addresses.iter().any(|address| address.ip == listen);
+        let has_listener = interface.has_address(listen);
         let reachable = interface.addresses.iter().any(|address| address.scope == Scope::Global);
         interface.up && !interface.loopback && reachable && !has_listener
     })

@@ -2,69 +2,104 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use plait_proto::sealed::Exporter;
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::keepalive;
-use crate::protection::ProtectionStatus;
-use crate::socket::{canonical, configure, reset_on_drop};
+use super::exit::{Admission, Exit, ExitError};
+use super::server::Server;
+use super::service_address::ServiceAddress;
+use crate::connections::Application;
+use crate::handshake::Established;
+use crate::socket::canonical;
 use crate::stream::Stream;
+
+/// In place of the address that a unix socket does not have.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// The destination of accepted connections.
 #[derive(Clone, Debug)]
 pub(super) enum Service {
-    /// A server at this address.
-    Address(Arc<str>),
+    /// A server.
+    Server(Arc<Server>),
     /// This program.
     Local(mpsc::Sender<Stream>),
+    /// The destinations that clients name.
+    Exit(Arc<Exit>),
+}
+
+/// A connection to a service.
+pub(super) struct Reached {
+    /// The gateway's end.
+    pub(super) near: TcpStream,
+    /// What it takes of an exit, as long as it is carried.
+    pub(super) admission: Option<Admission>,
+}
+
+impl Reached {
+    fn unlimited(near: TcpStream) -> Reached {
+        Reached { near, admission: None }
+    }
+}
+
+/// A service cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ServiceError {
+    #[error(transparent)]
+    Connect(#[from] io::Error),
+    /// Of a client's destination. The client knows, if it can.
+    #[error(transparent)]
+    Exit(#[from] ExitError),
 }
 
 impl Service {
-    /// Connects to the service; returns the gateway's end.
+    /// Its end of a connection, as it is reported.
+    pub(super) fn application(&self, near: &TcpStream) -> io::Result<Application> {
+        let address = match self {
+            Service::Server(server) if matches!(server.address(), ServiceAddress::Unix(_)) => NO_ADDRESS,
+            _ => near.peer_addr()?,
+        };
+        let service = match self {
+            Service::Server(server) => Some(server.to_string()),
+            Service::Local(_) | Service::Exit(_) => None,
+        };
+        Ok(Application { address, service })
+    }
+
+    /// Connects to the service for the peer behind `far`.
     pub(super) async fn connect(
         &self,
         peer: SocketAddr,
-        protection: ProtectionStatus,
-        exporter: Option<Exporter>,
-    ) -> io::Result<TcpStream> {
+        far: &TcpStream,
+        established: &mut Established,
+    ) -> Result<Reached, ServiceError> {
         match self {
-            Service::Address(address) => {
-                let near = connect(address).await?;
-                configure(&near, keepalive::IDLE)?;
-                Ok(near)
+            Service::Server(server) => {
+                let near = server.connect(peer, far.local_addr()?).await?;
+                Ok(Reached::unlimited(near))
             }
             Service::Local(sender) => {
+                let (protection, exporter) = (established.protection.clone(), established.exporter.take());
                 let (stream, near) = Stream::pair(canonical(peer), protection, exporter).await?;
                 sender.send(stream).await.map_err(|_| io::Error::other("the listener was closed"))?;
-                Ok(near)
+                Ok(Reached::unlimited(near))
+            }
+            Service::Exit(exit) => {
+                let (near, admission) = exit.connect(peer, far, established).await?;
+                Ok(Reached { near, admission: Some(admission) })
             }
         }
     }
-}
-
-/// Connects to the first address of `HOST:PORT` that answers, by a socket that resets from the start.
-async fn connect(address: &str) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in lookup_host(address).await? {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        reset_on_drop(&socket)?;
-        match socket.connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Service::Address(address) => f.write_str(address),
+            Service::Server(server) => server.fmt(f),
             Service::Local(_) => f.write_str("in this program"),
+            Service::Exit(_) => f.write_str("behind this exit"),
         }
     }
 }

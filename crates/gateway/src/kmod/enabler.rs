@@ -27,7 +27,7 @@ use crate::bindings::{
 };
 use crate::bpf::{self, BpfError, lookup};
 use crate::handshake::Negotiator;
-use crate::paths::{Blackholes, PathName, PathWatch, Subflows};
+use crate::paths::{Blackholes, PathGate, PathName, PathWatch, Subflows};
 use crate::protection::{PlainReason, Refusal};
 use crate::ring_events::RingEvents;
 use crate::skeleton::trusted::TrustedSkelBuilder;
@@ -126,7 +126,7 @@ impl Enabler {
             return Err(EnableError::Gateway(pid));
         }
         let known = interfaces().map_err(io::Error::other)?;
-        let absent = |name: &&PathName| !known.iter().any(|interface| name.is_of(interface));
+        let absent = |name: &PathName| !known.iter().any(|interface| name.is_of(interface));
         if let Some(name) = options.roles.names().find(absent) {
             return Err(EnableError::NoSuchInterface(name.to_string()));
         }
@@ -139,7 +139,7 @@ impl Enabler {
             Lock::Held(who) => return Err(EnableError::AlreadyEnabled(who.map(Box::new))),
         };
         let lists = Arc::new(SocketLists::open()?);
-        let subflows = Subflows::start(options.roles.clone(), Arc::default())?;
+        let subflows = Subflows::start(Arc::new(PathGate::unlimited(options.roles.clone())), Arc::default())?;
         let blackholes = Blackholes::watch()?;
 
         let selection = options.selection();
@@ -149,6 +149,7 @@ impl Enabler {
             give_reasons: 0,
             report_outcomes: 1,
             selection,
+            by_flag: 0,
         })?;
         let mut storage = MaybeUninit::uninit();
         let skeleton = bpf::load("trusted", TrustedSkelBuilder::default(), &mut storage)?;

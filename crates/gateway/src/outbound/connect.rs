@@ -4,9 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use plait_proto::exit::Destination;
+use tokio::net::TcpStream;
 use tracing::debug;
 
-use super::open::{OpenError, Outbound};
+use super::exit_url::ExitUrl;
+use super::open::{OpenError, Opened, Outbound};
+use super::route::Route;
 use crate::stream::Stream;
 use crate::trust::PeerName;
 
@@ -32,7 +36,7 @@ impl From<OpenError> for ConnectError {
 
 impl Outbound {
     /// Opens a connection to the first of a peer's addresses that answers. It is carried until both directions have ended,
-    /// or the gateway stops. The peer's key is found by its name.
+    /// or the gateway stops. The peer's key is found by its name. With an exit, the name is sent to it, and the addresses are ignored.
     ///
     /// # Errors
     /// No address answers, or the policy refuses the one that does.
@@ -41,7 +45,15 @@ impl Outbound {
         peer: &PeerName,
         addresses: &[SocketAddr],
     ) -> Result<Stream, ConnectError> {
-        let opened = self.open(peer, addresses, None).await?;
+        let opened = match self.route() {
+            Route::Direct => self.open(peer, addresses, None).await?,
+            Route::Exit(_) => self.open_target(&peer.into(), None, true).await?,
+        };
+        self.carry_stream(opened).await
+    }
+
+    /// Carries an opened connection as a stream of this program.
+    pub(super) async fn carry_stream(self: &Arc<Self>, opened: Opened) -> Result<Stream, ConnectError> {
         let (stream, near) = Stream::pair(opened.peer(), opened.protection(), opened.exporter()).await?;
         let outbound = Arc::clone(self);
         self.gateway().carry_in_background(async move {
@@ -50,5 +62,11 @@ impl Outbound {
             }
         });
         Ok(stream)
+    }
+
+    /// Opens a connection to an exit's resolver, for this program.
+    pub(super) async fn open_resolver(self: &Arc<Self>, exit: &ExitUrl) -> Result<TcpStream, ConnectError> {
+        let opened = self.open_early(exit, &Destination::Resolver, None).await?;
+        Ok(self.carry_stream(opened).await?.into_socket())
     }
 }

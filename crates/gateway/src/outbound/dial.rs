@@ -6,32 +6,29 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plait_linux::interfaces::{bound_index, interfaces};
+use plait_linux::interfaces::{Interface, bound_index, interfaces, route};
 use plait_linux::mptcp::{is_mptcp, stream_socket};
 use plait_linux::pm::user_space_sockets;
 use rustix::io::Errno;
 use socket2::{Domain, Socket};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 
 use crate::congestion_control::CongestionControl;
 use crate::gateway::Gateway;
 use crate::handshake::{Negotiation, ResetAtStart};
-use crate::paths::{Blackholes, PathName, Roles, Routes};
+use crate::paths::{Blackholes, PathGate, PathName, Routes};
+use crate::race::{alternate_families, race};
 use crate::socket::{canonical, reset_on_drop};
 
 /// Sockets created at once, at most: meanwhile the host's path-manager setting is changed, for some microseconds.
 const MAX_SOCKET_BATCH: usize = 64;
-
-/// Before the next attempt starts beside one that is not answered (the Connection Attempt Delay of RFC 8305).
-const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// How long a destination may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens connections.
 pub(super) struct Dialer {
-    roles: Roles,
+    gate: Arc<PathGate>,
     congestion_control: Arc<CongestionControl>,
     sockets: Option<SocketPool>,
     socket_batch: usize,
@@ -58,13 +55,13 @@ impl Dialer {
     /// kernel's path manager does. `blackholes`: reverts the kernel's blackhole detection, so that connections are MPTCP.
     pub(super) fn new(
         gateway: &Gateway,
-        roles: Roles,
+        gate: Arc<PathGate>,
         user_space_paths: bool,
         blackholes: Option<Blackholes>,
         routes: Arc<Routes>,
     ) -> Dialer {
         Dialer {
-            roles,
+            gate,
             congestion_control: Arc::clone(gateway.congestion_control()),
             sockets: user_space_paths.then(SocketPool::default),
             // Of few descriptors, some remain for connections.
@@ -75,14 +72,20 @@ impl Dialer {
         }
     }
 
+    /// What decides which paths may be used.
+    pub(super) fn gate(&self) -> &PathGate {
+        &self.gate
+    }
+
     /// Whether a path is trusted; otherwise routing decides.
     pub(super) fn has_trusted(&self) -> bool {
-        self.roles.trusted().next().is_some()
+        self.gate.roles().has_trusted()
     }
 
     /// The interface that is tried first; `None`: as routing decides, or it is missing now.
     pub(super) fn first_trusted(&self) -> Option<String> {
-        interface_of(self.roles.trusted().next()?).ok()
+        let trusted = self.gate.trusted().ok()?.into_iter().next()?;
+        interface_of(&trusted).ok()
     }
 
     /// Connects to the first of a peer's addresses that answers, through this interface or, without one, through a trusted one
@@ -95,55 +98,52 @@ impl Dialer {
         addresses: &[SocketAddr],
         interface: Option<&str>,
     ) -> io::Result<(TcpStream, SocketAddr)> {
-        let trusted = || self.roles.trusted().cloned().collect();
-        let named: Vec<PathName> =
-            interface.map_or_else(trusted, |name| vec![PathName::Interface(name.into())]);
-        let attempts = alternate_families(addresses).flat_map(|address| {
-            let through = named.iter().filter(|_| !address.ip().is_loopback()).cloned().map(Some);
-            let through: Vec<Option<PathName>> = through.collect();
-            let through = if through.is_empty() { vec![None] } else { through };
-            through.into_iter().map(move |path| Attempt { address, path })
-        });
-        self.race(attempts.collect()).await
+        let named = match interface {
+            Some(name) => vec![self.gate.bound(name)?],
+            None => self.gate.trusted()?,
+        };
+        let mut attempts = VecDeque::new();
+        for address in alternate_families(addresses) {
+            let through: Vec<Option<PathName>> = match named.as_slice() {
+                _ if address.ip().is_loopback() => vec![None],
+                [] => self.routed(address)?,
+                named => named.iter().cloned().map(Some).collect(),
+            };
+            attempts.extend(through.into_iter().map(|path| Attempt { address, path }));
+        }
+        self.race(attempts).await
     }
 
-    /// Races attempts as RFC 8305, section 5, says: each starts when the one before has failed, or after a delay.
+    /// The paths to an address without a trusted one: as routing decides (`None`), unless rules forbid that path.
+    fn routed(&self, address: SocketAddr) -> io::Result<Vec<Option<PathName>>> {
+        if self.gate.roles().rules().is_empty() {
+            return Ok(vec![None]);
+        }
+        let remote = address.ip().to_canonical();
+        let has_route = |interface: &Interface| {
+            self.routes.source(remote, interface.index).is_ok_and(|source| source.is_some())
+        };
+        let routed = route(remote).ok().flatten().map(|route| route.if_index);
+        self.gate.routed(routed, has_route)
+    }
+
+    /// Races attempts.
     pub(super) async fn race(
         self: &Arc<Self>,
         attempts: VecDeque<Attempt>,
     ) -> io::Result<(TcpStream, SocketAddr)> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        let mut waiting = attempts;
-        // Those that lose are reset when it is dropped.
-        let mut running = JoinSet::new();
-        while let Some(Attempt { address, path }) = waiting.pop_front() {
+        race(attempts, |Attempt { address, path }| {
             let dialer = Arc::clone(self);
-            running.spawn(async move {
+            async move {
                 let connected = dialer.connect_through(address, path.as_ref()).await;
                 let connected = connected.map_err(|error| match path {
                     Some(path) => with_path(&path, error),
                     None => error,
                 });
                 connected.map(|stream| (stream, address))
-            });
-            let done = match waiting.is_empty() {
-                true => Ok(running.join_next().await),
-                false => tokio::time::timeout(ATTEMPT_DELAY, running.join_next()).await,
-            };
-            match done {
-                Ok(Some(Ok(Ok(connected)))) => return Ok(connected),
-                Ok(Some(Ok(Err(error)))) => last = error,
-                Ok(Some(Err(_)) | None) | Err(_) => {}
             }
-        }
-        while let Some(done) = running.join_next().await {
-            match done {
-                Ok(Ok(connected)) => return Ok(connected),
-                Ok(Err(error)) => last = error,
-                Err(_) => {}
-            }
-        }
-        Err(last)
+        })
+        .await
     }
 
     /// Connects by a path, or as routing decides.
@@ -224,15 +224,6 @@ impl Dialer {
     }
 }
 
-/// The addresses with alternating families, the first one's first (RFC 8305, section 4).
-pub(super) fn alternate_families(addresses: &[SocketAddr]) -> impl Iterator<Item = SocketAddr> {
-    let is_ipv4 = addresses.first().is_some_and(|first| canonical(*first).is_ipv4());
-    let (first, other): (Vec<_>, Vec<_>) =
-        addresses.iter().partition(|address| canonical(**address).is_ipv4() == is_ipv4);
-    let most = first.len().max(other.len());
-    (0..most).flat_map(move |index| first.get(index).copied().into_iter().chain(other.get(index).copied()))
-}
-
 /// The interface that a path leaves through now.
 fn interface_of(path: &PathName) -> io::Result<String> {
     if let PathName::Interface(name) = path {
@@ -279,18 +270,5 @@ mod tests {
         assert_eq!(of("192.0.2.1", "[2001:db8::2]:80"), None);
         assert_eq!(of("2001:db8::1", "[::ffff:198.51.100.1]:80"), None);
         assert_eq!(of("eth0", "198.51.100.1:80"), None);
-    }
-
-    #[test]
-    fn families_alternate() {
-        let order = |addresses: &[&str]| {
-            let addresses: Vec<SocketAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
-            alternate_families(&addresses).map(|address| address.to_string()).collect::<Vec<_>>()
-        };
-        let (a, b, c, d) = ("[2001:db8::1]:1", "[2001:db8::2]:1", "192.0.2.1:1", "192.0.2.2:1");
-        assert_eq!(order(&[a, b, c]), [a, c, b]);
-        assert_eq!(order(&[c, d, a, b]), [c, a, d, b]);
-        assert_eq!(order(&[c]), [c]);
-        assert!(order(&[]).is_empty());
     }
 }

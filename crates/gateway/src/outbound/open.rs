@@ -2,26 +2,30 @@
 
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use plait_linux::interfaces::interfaces;
 use plait_proto::option::Mode;
 use plait_proto::sealed::{Exporter, HandshakeError, MAX_PATHS, Params, RequiredPaths};
 use tokio::net::TcpStream;
-use tracing::{info, warn};
+use tokio::sync::watch;
+use tracing::info;
 
+use super::datagrams::Datagrams;
 use super::dial::Dialer;
 use super::downgrade::{DowngradeCheck, DowngradeError};
 use super::handshake_limit::HandshakeLimit;
 use super::late_witnesses::LateWitnesses;
+use super::route::Route;
+use super::side_dialer::{RefusalMemory, SideDialer};
 use super::witness::{OpenedWitnesses, OpeningWitnesses};
 use super::witness_memory::WitnessMemory;
 use crate::carry_error::CarryError;
 use crate::connections::Connection;
+use crate::datagrams::DatagramScheduler;
 use crate::error::{ProtectionError, StartError};
 use crate::gateway::Gateway;
 use crate::handshake::{
@@ -29,9 +33,13 @@ use crate::handshake::{
     sealed_params,
 };
 use crate::keepalive;
-use crate::paths::{Blackholes, PathName, PathWatch, Roles, Routes, Subflows, close_silent};
+use crate::paths::{
+    Blackholes, PathGate, PathWatch, QuotaFile, Roles, Routes, Subflows, close_silent,
+    warn_of_missing_interfaces,
+};
 use crate::protection::{ProtectionStatus, Refusal};
-use crate::relay::RelayError;
+use crate::relay::{RelayError, Transforms};
+use crate::running_session::RunningSession;
 use crate::socket::{canonical, configure, has_mptcp};
 use crate::trust::{ExpectedPeer, PeerAuthError, PeerName, SealedPeers};
 
@@ -52,6 +60,14 @@ pub struct Outbound {
     sealed_peers: Arc<SealedPeers>,
     handshakes: HandshakeLimit,
     witness_memory: Arc<WitnessMemory>,
+    side_refusals: Arc<RefusalMemory>,
+    pub(super) route: Route,
+    pub(super) early_data: bool,
+    pub(super) datagram_scheduler: DatagramScheduler,
+    /// What carries datagrams, once a program needs it.
+    pub(super) datagrams: Mutex<Option<Arc<Datagrams>>>,
+    /// Those of the exit, if they are remembered.
+    pub(super) exit_addresses: Mutex<Option<Vec<SocketAddr>>>,
 }
 
 /// A connection to a destination was not opened.
@@ -89,22 +105,6 @@ impl OpenError {
     }
 }
 
-/// An interface or address may appear later, but its name may also be a mistake.
-fn warn_of_missing_interfaces(roles: &Roles) {
-    let Ok(interfaces) = interfaces() else { return };
-    let is_missing = |name: &&PathName| !interfaces.iter().any(|interface| name.is_of(interface));
-    for name in roles.names().filter(is_missing) {
-        match name {
-            PathName::Interface(name) => {
-                warn!("there is no interface {name}: until there is, no connection leaves through it");
-            }
-            PathName::Address(address) => {
-                warn!("no interface has the address {address}: until one has, no connection leaves from it");
-            }
-        }
-    }
-}
-
 /// An established connection to a destination, not yet carried.
 pub(super) struct Opened {
     /// The peer's address. A socket that the peer has reset meanwhile does not tell it.
@@ -126,6 +126,16 @@ impl Opened {
     /// Mode `sealed`: keys for other protocols.
     pub(super) fn exporter(&self) -> Option<Exporter> {
         self.established.exporter.clone()
+    }
+
+    /// Its socket, and what transforms its bytes.
+    pub(super) fn transport(&mut self) -> (&TcpStream, &mut Transforms) {
+        (&self.far, &mut self.established.transforms)
+    }
+
+    /// Its socket.
+    pub(super) fn far(&self) -> &TcpStream {
+        &self.far
     }
 
     /// The local address on the network.
@@ -170,7 +180,14 @@ impl Outbound {
         };
         warn_of_missing_interfaces(&roles);
         let routes = Arc::<Routes>::default();
-        let subflows = has_mptcp().then(|| Subflows::start(roles.clone(), Arc::clone(&routes)));
+        let gate = PathGate::start(
+            roles,
+            gateway.negotiation().cgroup(),
+            gateway.monitor(),
+            gateway.congestion_control(),
+        );
+        let gate = Arc::new(gate.map_err(StartError::PathRules)?);
+        let subflows = has_mptcp().then(|| Subflows::start(Arc::clone(&gate), Arc::clone(&routes)));
         let subflows = match subflows.transpose() {
             Ok(subflows) => subflows,
             Err(reason) if protects => {
@@ -183,7 +200,7 @@ impl Outbound {
         };
         // Without it a blackhole is not reverted; then connections are refused, or carried plain with a warning.
         let blackholes = if protects { Blackholes::watch().ok() } else { None };
-        let dialer = Arc::new(Dialer::new(gateway, roles, subflows.is_some(), blackholes, routes));
+        let dialer = Arc::new(Dialer::new(gateway, gate, subflows.is_some(), blackholes, routes));
         let sealed_peers = match gateway.monitor() {
             Some(monitor) => SealedPeers::of_monitor(Arc::clone(monitor)),
             None => SealedPeers::of_user(),
@@ -196,6 +213,12 @@ impl Outbound {
             sealed_peers,
             handshakes: HandshakeLimit::default(),
             witness_memory: Arc::default(),
+            side_refusals: Arc::default(),
+            route: Route::Direct,
+            early_data: false,
+            datagram_scheduler: DatagramScheduler::default(),
+            datagrams: Mutex::default(),
+            exit_addresses: Mutex::default(),
         })
     }
 
@@ -203,6 +226,32 @@ impl Outbound {
     pub(crate) fn peer_memory(&self) -> Vec<PathBuf> {
         let sealed = self.sealed_peers.directories();
         sealed.into_iter().chain(self.gateway.identities().directories()).collect()
+    }
+
+    /// The directories of what it stores of quotas.
+    pub(crate) fn quota_directories(&self) -> Vec<PathBuf> {
+        if !self.dialer.gate().roles().rules().iter().any(|rule| rule.quota.is_some()) {
+            return Vec::new();
+        }
+        QuotaFile::of_user().iter().flat_map(QuotaFile::directories).collect()
+    }
+
+    /// Where its connections go.
+    pub(super) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// The interfaces with a route to an address, by index and name; `None`: routing decides alone.
+    pub(super) fn interfaces_to(&self, address: IpAddr) -> Option<Vec<(u32, String)>> {
+        let subflows = self.subflows.as_ref().filter(|_| !address.is_loopback())?;
+        let usable = subflows.usable().into_iter();
+        let leading = usable.filter(|interface| subflows.source_address(interface, address).is_some());
+        Some(leading.map(|interface| (interface.index, interface.name)).collect())
+    }
+
+    /// Tells when interfaces, addresses or routes have changed.
+    pub(super) fn interface_changes(&self) -> Option<watch::Receiver<()>> {
+        self.subflows.as_ref().map(|subflows| subflows.changes())
     }
 
     /// The gateway it belongs to.
@@ -312,9 +361,10 @@ impl Outbound {
             }
             false => HANDSHAKE_TIMEOUT,
         };
+        let service = self.route.service(peer);
         let begun = Instant::now();
         let established =
-            self.gateway.handshake_outbound(params, peer, expected, far, witnesses, limit).await;
+            self.gateway.handshake_outbound(params, &service, expected, far, witnesses, limit).await;
         if can_do_without && matches!(established, Err(EstablishError::Sealed(SealedError::Timeout))) {
             outcome.timed_out(self.gateway.negotiation());
             return Err(OpenError::WitnessTimeout);
@@ -328,7 +378,30 @@ impl Outbound {
         if let Some((late, session)) = late.zip(established.protection.session.as_ref()) {
             late.add_to(session);
         }
+        if let Some(session) = &established.protection.session {
+            self.start_side_connections(session, connected, params.chosen);
+        }
         Ok(established)
+    }
+
+    /// Starts to open the side connections of a session, if this gateway wants any, and the main connection's path is known.
+    fn start_side_connections(
+        &self,
+        session: &Arc<RunningSession>,
+        connected: &NewConnection<'_>,
+        chosen: u8,
+    ) {
+        let Some(subflows) = self.subflows.as_ref().filter(|_| session.side().is_some()) else { return };
+        let Some(main) = subflows.interface_of(connected.far) else { return };
+        let dialer = SideDialer {
+            gateway: Arc::clone(&self.gateway),
+            dialer: Arc::clone(&self.dialer),
+            subflows: Arc::clone(subflows),
+            memory: Arc::clone(&self.side_refusals),
+            addresses: connected.addresses.to_vec(),
+            chosen,
+        };
+        dialer.start(session, &main);
     }
 
     /// Whether a connection should have all witnesses before it carries bytes: it will trust the key that the peer shows, or
@@ -354,7 +427,7 @@ impl Outbound {
     }
 
     /// Counts a failed handshake, warns of it, and tells the peer why; or returns why the peer ended it, as far as it told.
-    fn failed(&self, peer: SocketAddr, far: Option<&TcpStream>, error: OpenError) -> OpenError {
+    pub(super) fn failed(&self, peer: SocketAddr, far: Option<&TcpStream>, error: OpenError) -> OpenError {
         let Some(reason) = error.failure_reason() else {
             if let (OpenError::WitnessTimeout, Some(far)) = (&error, far) {
                 self.gateway.negotiation().failed(far, FailureReason::Timeout);
@@ -420,7 +493,7 @@ impl Outbound {
         let application = near.peer_addr().map_err(RelayError::Near)?;
         let Opened { peer, far, established } = opened;
         let Established { protection, transforms, first_flight, .. } = established;
-        let connection = self.gateway.register(application, peer, far, protection);
+        let connection = self.gateway.register(application, peer, far, protection, None);
         let watch = self.subflows.as_ref().zip(connection.token).map(|(subflows, token)| {
             PathWatch::new(subflows, token, peer, subflows.index_of(&connection.far))
         });

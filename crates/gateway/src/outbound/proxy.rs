@@ -5,11 +5,12 @@
 
 mod credentials;
 mod http;
+mod proxy_error;
 mod socks5;
-mod target;
+mod udp_associate;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +21,11 @@ use tracing::{debug, info};
 pub use credentials::{Credentials, CredentialsError};
 
 use super::open::{OpenError, Opened, Outbound};
+use super::target::Target;
 use crate::error::StartError;
 use crate::relay::RelayError;
 use crate::socket::{close_on_drop, reset_on_drop};
-use target::{ProxyError, Target};
+use proxy_error::ProxyError;
 
 /// A client must have sent its request within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,7 +36,7 @@ const SOCKS4_VERSION: u8 = 4;
 const SOCKS4_REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
 /// Who may use a proxy, and to reach what.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ProxyAccess {
     /// What clients must present; `None`: nothing.
     pub credentials: Option<Credentials>,
@@ -117,20 +119,23 @@ impl Outbound {
             .await;
     }
 
-    async fn proxy_one(&self, near: TcpStream, access: &ProxyAccess) -> Result<(), ProxyError> {
+    async fn proxy_one(self: &Arc<Self>, near: TcpStream, access: &ProxyAccess) -> Result<(), ProxyError> {
         // A refused client must be able to read why.
         close_on_drop(&near)?;
+        let ends = udp_associate::Ends { own: near.local_addr()?.ip(), client: near.peer_addr()?.ip() };
         // A duplicate, while the request owns the socket.
         let socket = near.as_fd().try_clone_to_owned()?;
         let request = tokio::time::timeout(REQUEST_TIMEOUT, Request::read(near, access.credentials.as_ref()))
             .await
             .map_err(|_| ProxyError::Timeout)??;
         let _carried = self.gateway().permit().await;
-        let opened = match destinations(request.target(), access).await {
-            Ok(destinations) => self.open(&request.target().peer(), &destinations, None).await,
-            Err(error) => Err(error),
+        let request = match request {
+            Request::Socks5(request) if request.command == socks5::Command::UdpAssociate => {
+                return self.associate_one(request, ends, access).await;
+            }
+            request => request,
         };
-        match opened {
+        match self.open_target(request.target(), None, access.local_destinations).await {
             Ok(opened) => {
                 // Before the client reads the success reply: from then on a close would look like the end of the stream.
                 reset_on_drop(&socket)?;
@@ -155,47 +160,6 @@ impl Outbound {
                 request.deny(&why).await?;
                 Err(why.into())
             }
-        }
-    }
-}
-
-/// The addresses to try, of those to which clients have access.
-async fn destinations(target: &Target, access: &ProxyAccess) -> Result<Vec<SocketAddr>, OpenError> {
-    let mut found = target.resolve().await.map_err(OpenError::Connect)?;
-    let local = found.iter().copied().find(|address| is_local(address.ip()));
-    if let Some(local) = local.filter(|_| !access.local_destinations) {
-        found.retain(|address| !is_local(address.ip()));
-        if found.is_empty() {
-            return Err(OpenError::Local(local));
-        }
-    }
-    Ok(found)
-}
-
-/// Whether an address is one of this host or link only. Linux connects the unspecified address to this host.
-fn is_local(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.is_loopback() || address.octets()[0] == 0 || address.is_link_local(),
-        IpAddr::V6(address) => {
-            address.is_loopback() || address.is_unspecified() || address.is_unicast_link_local()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn local_addresses_in_every_notation() {
-        for local in ["127.0.0.1", "127.9.9.9", "0.0.0.0", "0.1.2.3", "169.254.1.1", "::1", "::", "fe80::1"] {
-            assert!(is_local(local.parse().unwrap()), "{local}");
-        }
-        for mapped in ["::ffff:127.0.0.1", "::ffff:0.0.0.0", "::ffff:169.254.1.1"] {
-            assert!(is_local(mapped.parse().unwrap()), "{mapped}");
-        }
-        for other in ["10.0.0.1", "192.0.2.1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"] {
-            assert!(!is_local(other.parse().unwrap()), "{other}");
         }
     }
 }

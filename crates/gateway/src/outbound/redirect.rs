@@ -9,13 +9,14 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
-use libbpf_rs::{MapCore, MapHandle};
+use libbpf_rs::{MapCore, MapHandle, OpenObject};
 use plait_linux::interfaces::interfaces;
 
-use crate::bindings::{plait_client, plait_destination, plait_redirect_settings, plait_syn};
+use crate::bindings::{plait_client, plait_destination, plait_redirect_settings, plait_scope, plait_syn};
 use crate::bpf::{self, BpfError, lookup};
+use crate::networks::Networks;
 use crate::ring_events::RingEvents;
-use crate::skeleton::redirect::RedirectSkelBuilder;
+use crate::skeleton::redirect::{RedirectSkel, RedirectSkelBuilder};
 
 /// The redirection of one cgroup.
 pub(super) struct Redirect {
@@ -32,7 +33,7 @@ pub(super) struct Destination {
     pub(super) interface: Option<String>,
 }
 
-/// The ports that connections are redirected to, on loopback.
+/// The ports that connections, or queries, are redirected to, on loopback.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listeners {
     pub(super) v4: Option<u16>,
@@ -42,23 +43,22 @@ pub(super) struct Listeners {
 impl Redirect {
     /// Attaches to the program's cgroup. With `require`, datagrams other than DNS and connections of an address family
     /// without a listener are refused (EPERM), since they would leave unprotected. With `hold`, SYNs to the listeners are held
-    /// ([`super::held_syn`]).
+    /// ([`super::held_syn`]). With `dns`, DNS is redirected, to these sockets.
     pub(super) fn attach(
         cgroup: impl AsFd,
         listeners: Listeners,
+        dns: Option<Listeners>,
         require: bool,
         hold: bool,
     ) -> Result<Redirect, BpfError> {
-        let settings = plait_redirect_settings {
-            listener_v4: listeners.v4.unwrap_or(0).to_be(),
-            listener_v6: listeners.v6.unwrap_or(0).to_be(),
-            require: require.into(),
-            hold: hold.into(),
-        };
+        let settings = settings(listeners, dns, require, hold);
         let mut storage = MaybeUninit::uninit();
-        let skeleton = bpf::load("redirect", RedirectSkelBuilder::default(), &mut storage)?;
-        bpf::write_settings(&skeleton.maps.settings, &settings)?;
-        bpf::Programs::of(&skeleton)?.attach_permanently(cgroup)?;
+        let skeleton = load(&settings, &mut storage)?;
+        bpf::attach_permanently(&skeleton, cgroup)?;
+        Redirect::of(&skeleton)
+    }
+
+    fn of(skeleton: &RedirectSkel) -> Result<Redirect, BpfError> {
         Ok(Redirect {
             arrivals: bpf::handle(&skeleton.maps.arrivals)?,
             held_clients: bpf::handle(&skeleton.maps.held_clients)?,
@@ -85,6 +85,99 @@ impl Redirect {
     pub(super) fn release(&self, client: SocketAddr) {
         // One that is not there is not held.
         let _ = self.held_clients.delete(bytemuck::bytes_of(&client_key(client)));
+    }
+}
+
+/// The programs, not attached yet, and whose traffic they redirect: without a scope, all that they see.
+pub(super) struct LoadedRedirect {
+    pub(super) redirect: Redirect,
+    pub(super) programs: bpf::Programs,
+    pub(super) scope: Scope,
+}
+
+impl LoadedRedirect {
+    /// See [`Redirect::attach`].
+    pub(super) fn load(
+        listeners: Listeners,
+        dns: Option<Listeners>,
+        require: bool,
+        hold: bool,
+    ) -> Result<LoadedRedirect, BpfError> {
+        let settings = settings(listeners, dns, require, hold);
+        let mut storage = MaybeUninit::uninit();
+        let skeleton = load(&settings, &mut storage)?;
+        Ok(LoadedRedirect {
+            redirect: Redirect::of(&skeleton)?,
+            programs: bpf::Programs::of(&skeleton)?,
+            scope: Scope {
+                settings: bpf::handle(&skeleton.maps.scopes)?,
+                users: bpf::handle(&skeleton.maps.users)?,
+                programs: bpf::handle(&skeleton.maps.programs)?,
+                excluded: Networks::new(
+                    bpf::handle(&skeleton.maps.excluded_v4)?,
+                    bpf::handle(&skeleton.maps.excluded_v6)?,
+                ),
+            },
+        })
+    }
+}
+
+fn settings(
+    listeners: Listeners,
+    dns: Option<Listeners>,
+    require: bool,
+    hold: bool,
+) -> plait_redirect_settings {
+    plait_redirect_settings {
+        listener_v4: listeners.v4.unwrap_or(0).to_be(),
+        listener_v6: listeners.v6.unwrap_or(0).to_be(),
+        require: require.into(),
+        hold: hold.into(),
+        dns: dns.is_some().into(),
+        dns_v4: dns.and_then(|dns| dns.v4).unwrap_or(0).to_be(),
+        dns_v6: dns.and_then(|dns| dns.v6).unwrap_or(0).to_be(),
+    }
+}
+
+fn load<'o>(
+    settings: &plait_redirect_settings,
+    storage: &'o mut MaybeUninit<OpenObject>,
+) -> Result<RedirectSkel<'o>, BpfError> {
+    let skeleton = bpf::load("redirect", RedirectSkelBuilder::default(), storage)?;
+    bpf::write_settings(&skeleton.maps.settings, settings)?;
+    Ok(skeleton)
+}
+
+/// Whose traffic of a whole host is redirected.
+pub(super) struct Scope {
+    settings: MapHandle,
+    users: MapHandle,
+    programs: MapHandle,
+    pub(super) excluded: Networks,
+}
+
+impl Scope {
+    /// The traffic of a network namespace, given by its cookie, but for that of a gateway, given by the id of its cgroup. If there
+    /// are any users or programs, only theirs.
+    pub(super) fn set(
+        &self,
+        namespace: u64,
+        gateway: u64,
+        users: &[u32],
+        programs: &[String],
+    ) -> Result<(), BpfError> {
+        for user in users {
+            bpf::update(&self.users, &user.to_ne_bytes(), &1u8)?;
+        }
+        for program in programs {
+            let mut name = [0; 16];
+            let length = program.len().min(15);
+            name[..length].copy_from_slice(&program.as_bytes()[..length]);
+            bpf::update(&self.programs, &name, &1u8)?;
+        }
+        let (by_user, by_program) = (u32::from(!users.is_empty()), u32::from(!programs.is_empty()));
+        let scope = plait_scope { namespace, gateway, by_user, by_program };
+        bpf::update(&self.settings, &0u32.to_ne_bytes(), &scope)
     }
 }
 

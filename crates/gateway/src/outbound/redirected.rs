@@ -2,52 +2,49 @@
 //!
 //! Without held SYNs, and at the gateway's limits, a connection is opened when it is accepted.
 
-use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-use super::held_syn::{HeldSyn, LoopbackSender, Rejection};
+use super::accepting::{Accepting, CHECK_INTERVAL, OpenedConnections};
+use super::held_syn::{HeldSyn, LoopbackSender};
 use super::open::{OpenError, Opened, Outbound};
 use super::redirect::{Destination, Redirect};
+use super::syn::Rejection;
+use super::target::Target;
 use crate::bindings::plait_syn;
 use crate::ring_events::RingEvents;
-
-/// An opened connection that is not accepted within this time is reset: the program has given up its socket. Should it be
-/// accepted after all, it is opened again.
-const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Between two checks for such connections.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A program's connections.
 pub(super) struct RedirectedConnections {
     outbound: Arc<Outbound>,
-    redirect: Redirect,
+    redirect: Arc<Redirect>,
     /// Limits the connections that are opened and not accepted, whose descriptors they take.
     opening: Arc<Semaphore>,
-    opened: Mutex<OpenedConnections>,
+    opened: Mutex<OpenedConnections<SocketAddr>>,
 }
 
 impl RedirectedConnections {
-    pub(super) fn new(outbound: Arc<Outbound>, redirect: Redirect) -> Arc<RedirectedConnections> {
+    pub(super) fn new(outbound: Arc<Outbound>, redirect: Arc<Redirect>) -> Arc<RedirectedConnections> {
         let opening = Arc::new(Semaphore::new((outbound.gateway().max_carried() / 4).max(1)));
         Arc::new(RedirectedConnections { outbound, redirect, opening, opened: Mutex::default() })
     }
 
-    fn opened(&self) -> MutexGuard<'_, OpenedConnections> {
+    fn opened(&self) -> MutexGuard<'_, OpenedConnections<SocketAddr>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens the connections of held SYNs, until the gateway stops.
-    pub(super) async fn open_held(self: Arc<Self>, mut syns: RingEvents<plait_syn>, sender: LoopbackSender) {
+    pub(super) async fn open_held(
+        self: Arc<Self>,
+        mut syns: RingEvents<plait_syn>,
+        sender: Arc<LoopbackSender>,
+    ) {
         // When this is cancelled, what was not accepted never will be.
         let _clear = ClearOnDrop(Arc::clone(&self));
-        let sender = Arc::new(sender);
         let mut tick = tokio::time::interval(CHECK_INTERVAL);
         loop {
             tokio::select! {
@@ -68,6 +65,7 @@ impl RedirectedConnections {
     }
 
     async fn open_one(self: Arc<Self>, syn: HeldSyn, sender: Arc<LoopbackSender>) {
+        let mut release = ReleaseOnDrop(Some((Arc::clone(&self.redirect), syn.syn.client)));
         let opening = Arc::clone(&self.opening).try_acquire_owned().ok();
         let permits = opening.zip(self.outbound.gateway().try_permit());
         let opened = match permits {
@@ -79,23 +77,24 @@ impl RedirectedConnections {
         let answered = match opened {
             Ok(opened) => {
                 if let Some(((opening, carried), opened)) = opened {
-                    let since = Instant::now();
-                    self.opened().add(syn.client, Accepting { since, opened, carried, _opening: opening });
+                    self.opened().add(syn.syn.client, Accepting::new(opened, opening, carried));
                 }
-                self.redirect.release(syn.client);
+                self.redirect.release(syn.syn.client);
                 sender.release(&syn)
             }
             // If the destination does not answer, neither does the listener.
             Err(error) => Rejection::of(&error).map_or(Ok(()), |rejection| sender.reject(&syn, rejection)),
         };
         if let Err(error) = answered {
-            debug!("{}: cannot answer its SYN: {error}", syn.client);
+            debug!("{}: cannot answer its SYN: {error}", syn.syn.client);
         }
+        release.0 = None;
     }
 
     async fn open(&self, destination: &Destination) -> Result<Opened, OpenError> {
         let Destination { address, interface } = destination;
-        let opened = self.outbound.open(&(*address).into(), &[*address], interface.as_deref()).await;
+        let target = Target::Address(*address);
+        let opened = self.outbound.open_target(&target, interface.as_deref(), true).await;
         opened.inspect_err(|error| match error {
             // The program gets an error number; only this message tells why.
             OpenError::Connect(_) => warn!("{address}: {error}"),
@@ -135,47 +134,23 @@ impl RedirectedConnections {
     }
 }
 
+/// A SYN that is not answered, because the gateway stops, is no longer held: the next gateway on these sockets accepts it when TCP
+/// sends it again.
+struct ReleaseOnDrop(Option<(Arc<Redirect>, SocketAddr)>);
+
+impl Drop for ReleaseOnDrop {
+    fn drop(&mut self) {
+        if let Some((redirect, client)) = self.0.take() {
+            redirect.release(client);
+        }
+    }
+}
+
 /// Drops the connections that were not accepted.
 struct ClearOnDrop(Arc<RedirectedConnections>);
 
 impl Drop for ClearOnDrop {
     fn drop(&mut self) {
-        self.0.opened().by_client.clear();
-    }
-}
-
-/// A connection to be accepted.
-struct Accepting {
-    since: Instant,
-    opened: Opened,
-    carried: OwnedSemaphorePermit,
-    _opening: OwnedSemaphorePermit,
-}
-
-/// Opened connections, by the address of the program's socket.
-#[derive(Default)]
-struct OpenedConnections {
-    by_client: HashMap<SocketAddr, Accepting>,
-    by_age: VecDeque<(Instant, SocketAddr)>,
-}
-
-impl OpenedConnections {
-    fn add(&mut self, client: SocketAddr, accepting: Accepting) {
-        self.by_age.push_back((accepting.since, client));
-        self.by_client.insert(client, accepting);
-    }
-
-    fn take(&mut self, client: SocketAddr) -> Option<Accepting> {
-        self.by_client.remove(&client)
-    }
-
-    fn expire(&mut self) {
-        while self.by_age.front().is_some_and(|(since, _)| since.elapsed() > ACCEPT_TIMEOUT) {
-            let Some((since, client)) = self.by_age.pop_front() else { return };
-            // Another connection may have the same address now.
-            if self.by_client.get(&client).is_some_and(|accepting| accepting.since == since) {
-                self.by_client.remove(&client);
-            }
-        }
+        self.0.opened().clear();
     }
 }

@@ -20,6 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, warn};
 
+use super::dns::DnsForwarder;
 use super::held_syn::LoopbackSender;
 use super::open::Outbound;
 use super::proxy::ProxyAccess;
@@ -67,6 +68,7 @@ impl RunError {
 enum Entry {
     Redirected {
         redirect: Redirect,
+        dns: Option<Box<DnsForwarder>>,
         sender: Option<LoopbackSender>,
         cgroup: Cgroup,
         listeners: Vec<TcpListener>,
@@ -97,14 +99,18 @@ impl Outbound {
         // Kept until the program has exited: without it later connections would leave unprotected.
         let mut redirection = None;
         match entry {
-            Entry::Redirected { redirect, sender, cgroup, listeners } => {
+            Entry::Redirected { redirect, dns, sender, cgroup, listeners } => {
                 let mode = self.gateway().policy().mode();
                 enter_before_exec(&mut command, &cgroup)
                     .map_err(|reason| StartError::Protection { mode, reason })?;
                 let held = redirect.held_syns().map_err(RunError::Redirect)?;
-                let connections = RedirectedConnections::new(Arc::clone(self), redirect);
+                let connections = RedirectedConnections::new(Arc::clone(self), Arc::new(redirect));
                 if let Some(sender) = sender {
-                    self.gateway().spawn_until_stopped(Arc::clone(&connections).open_held(held, sender));
+                    self.gateway()
+                        .spawn_until_stopped(Arc::clone(&connections).open_held(held, Arc::new(sender)));
+                }
+                if let Some(dns) = dns {
+                    dns.spawn(self);
                 }
                 for listener in listeners {
                     tokio::spawn(Arc::clone(&connections).accept(listener));
@@ -167,8 +173,11 @@ impl Outbound {
             })
             .ok();
         let require = self.gateway().policy().requires();
-        let redirect = Redirect::attach(&cgroup, listeners, require, sender.is_some())?;
-        Ok(Entry::Redirected { redirect, sender, cgroup, listeners: v4.into_iter().chain(v6).collect() })
+        let dns = DnsForwarder::of(self.route()).await.map(Box::new);
+        let queries = dns.as_deref().map(DnsForwarder::listeners);
+        let redirect = Redirect::attach(&cgroup, listeners, queries, require, sender.is_some())?;
+        let listeners = v4.into_iter().chain(v6).collect();
+        Ok(Entry::Redirected { redirect, dns, sender, cgroup, listeners })
     }
 }
 

@@ -17,13 +17,14 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::dial::{Attempt, Dialer, alternate_families};
+use super::dial::{Attempt, Dialer};
 use super::late_witnesses::{LateWitnesses, LatenessRecorder};
 use super::witness_memory::{Advice, WitnessMemory};
 use crate::handshake::{Negotiation, Witnesses};
 use crate::keepalive;
 use crate::paths::{PathName, Subflows};
 use crate::protection::Agreement;
+use crate::race::alternate_families;
 use crate::socket::{close_on_drop, configure};
 
 /// How long a path may take to connect.

@@ -8,7 +8,7 @@
 //!     └───────────────────────────────▶ Dead ◀───────────────────────────────────────────┘
 //! ```
 //!
-//! Whoever watches a connection closes its dead subflows: the kernel then sends at once on the others what they had not
+//! The watch of a connection closes its dead subflows: the kernel then sends at once on the others what they had not
 //! delivered, and the path gets a new subflow, which need not wait for the old one's retransmission timeout, doubled each time.
 
 use std::collections::HashMap;
@@ -101,7 +101,7 @@ impl Liveness {
     fn wait(&mut self, now: Instant, subflow: &Subflow) -> Option<Wait> {
         let (tcp, ends) = (&subflow.tcp, (subflow.local, subflow.remote));
         let opening = tcp.state == State::SynSent;
-        if !opening && tcp.unacked == 0 && tcp.answers.unanswered_probes == 0 {
+        if !opening && tcp.unacked == 0 && tcp.unanswered_probes == 0 {
             self.waiting.remove(&ends);
             return None;
         }
@@ -117,7 +117,7 @@ impl Liveness {
 }
 
 fn acknowledged_at(now: Instant, tcp: &TcpInfo) -> Instant {
-    now.checked_sub(Duration::from_millis(tcp.answers.last_ack_ms.into())).unwrap_or(now)
+    now.checked_sub(Duration::from_millis(tcp.last_ack_ms.into())).unwrap_or(now)
 }
 
 /// The time within which something must have been acknowledged. With several segments on their way, each that arrives is, so that a
@@ -129,7 +129,7 @@ fn silence_timeout(tcp: &TcpInfo) -> Duration {
     let timeout = if tcp.unacked >= SEVERAL {
         (rtt + rtt.max(4 * variance)).max(MIN_SILENCE_US)
     } else {
-        let rto = tcp.rto_us.checked_shr(tcp.answers.backoff.into()).unwrap_or(0);
+        let rto = tcp.rto_us.checked_shr(tcp.backoff.into()).unwrap_or(0);
         u64::from(rto).max(MIN_RTO_US) + rtt
     };
     Duration::from_micros(timeout)
@@ -157,7 +157,7 @@ mod tests {
             "mss": 1428, "lost": 0, "retransmissions": 0, "bytes_acked": 0, "bytes_received": 0
         });
         let mut tcp: TcpInfo = serde_json::from_value(tcp).expect("it is complete");
-        tcp.answers.last_ack_ms = last_ack_ms;
+        tcp.last_ack_ms = last_ack_ms;
         let local = SocketAddr::from(([10, 0, number, 1], 1000));
         Subflow { local, remote: SocketAddr::from(([10, 0, 0, 2], 443)), tcp }
     }
@@ -226,8 +226,8 @@ mod tests {
     fn unanswered_keepalive_is_a_wait_and_backoff_does_not_prolong_it() {
         let found = judge_until(300, |ms| {
             let mut second = established(2, 0, ms + 1000);
-            second.tcp.answers.unanswered_probes = 1;
-            (second.tcp.rto_us, second.tcp.answers.backoff) = (1_000_000, 2);
+            second.tcp.unanswered_probes = 1;
+            (second.tcp.rto_us, second.tcp.backoff) = (1_000_000, 2);
             vec![established(1, 9, 1), second]
         });
         assert_eq!((&found[5][1], &found[6][1]), (&Answering, &Dead));

@@ -8,9 +8,10 @@
 //!
 //! The connections are those of a gateway, or those that the kernel module protects ([`crate::kmod`]).
 
+use std::collections::HashSet;
 use std::future::pending;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use plait_linux::State;
@@ -39,6 +40,10 @@ pub(crate) struct PathWatch<'a> {
     subflows: &'a Subflows,
     events: mpsc::Receiver<PathEvent>,
     changes: watch::Receiver<()>,
+    /// By rule of paths: whether the peer should send by others.
+    paused: watch::Receiver<Vec<bool>>,
+    /// The subflows that it should not send on, by their addresses.
+    backups: HashSet<(SocketAddr, SocketAddr)>,
     plan: Plan,
     liveness: Liveness,
     pace: Pace,
@@ -66,6 +71,8 @@ impl<'a> PathWatch<'a> {
             subflows,
             events: subflows.subscribe(token),
             changes: subflows.changes(),
+            paused: subflows.paused(),
+            backups: HashSet::new(),
             plan: Plan::new(peer, interface),
             liveness: Liveness::default(),
             pace: Pace::new(),
@@ -97,6 +104,7 @@ impl<'a> PathWatch<'a> {
                 }
                 self.reconcile(&subflows);
                 pause = self.pace.next(connection, &subflows, &self.liveness);
+                self.ask_for_other_paths(&subflows);
             } else {
                 self.last_path = Instant::now();
             }
@@ -117,7 +125,30 @@ impl<'a> PathWatch<'a> {
             () = tokio::time::sleep(longest) => {}
             () = self.pace.active(connection), if pause.is_none() => self.plan.retry_lost(),
             Ok(()) = self.changes.changed() => self.plan.retry_lost(),
+            Ok(()) = self.paused.changed() => {}
             Some(event) = self.events.recv() => self.plan.apply(event),
+        }
+    }
+
+    /// Asks the peer to send on others than the subflows of paths that are ahead of their cap, until they are not.
+    fn ask_for_other_paths(&mut self, subflows: &[Subflow]) {
+        let paused = self.paused.borrow_and_update().clone();
+        if paused.is_empty() {
+            return;
+        }
+        let ends = |subflow: &Subflow| (subflow.local, subflow.remote);
+        self.backups.retain(|known| subflows.iter().any(|subflow| ends(subflow) == *known));
+        for subflow in subflows.iter().filter(|subflow| subflow.tcp.state == State::Established) {
+            let rule = self.subflows.rule_of(subflow.local.ip().to_canonical());
+            // An idle connection does not matter.
+            let wanted = self.pace.in_use() && rule.is_some_and(|rule| paused[rule]);
+            let is_backup = self.backups.contains(&ends(subflow));
+            if wanted != is_backup && self.subflows.set_backup(self.token, subflow, wanted) {
+                match wanted {
+                    true => self.backups.insert(ends(subflow)),
+                    false => self.backups.remove(&ends(subflow)),
+                };
+            }
         }
     }
 
@@ -129,12 +160,17 @@ impl<'a> PathWatch<'a> {
         let usable = self.subflows.usable();
         let health = self.liveness.judge(Instant::now(), subflows, |local| self.subflows.is_gone(local));
         let with_health: Vec<_> = subflows.iter().zip(health).collect();
-        for (subflow, _) in with_health.iter().filter(|(_, health)| *health == Health::Dead) {
+        let is_blocked = |subflow: &Subflow| self.subflows.is_blocked(subflow.local.ip().to_canonical());
+        let is_lost = |(subflow, health): &&(&Subflow, Health)| {
+            *health == Health::Dead || (*health != Health::Closed && is_blocked(subflow))
+        };
+        let lost: Vec<&Subflow> = with_health.iter().filter(is_lost).map(|(subflow, _)| *subflow).collect();
+        for subflow in lost {
             let local = subflow.local.ip().to_canonical();
-            self.close(usable.iter().find(|interface| has_address(interface, local)), subflow);
+            self.close(usable.iter().find(|interface| interface.has_address(local)), subflow);
         }
         for interface in usable.iter().filter(|interface| interface.running) {
-            let is_own = |subflow: &Subflow| has_address(interface, subflow.local.ip().to_canonical());
+            let is_own = |subflow: &Subflow| interface.has_address(subflow.local.ip().to_canonical());
             let own = with_health.iter().filter(|(subflow, _)| is_own(subflow));
             self.reconcile_interface(interface, &own.copied().collect::<Vec<_>>());
         }
@@ -201,10 +237,6 @@ async fn lost_early(
         }
     }
     pending().await
-}
-
-fn has_address(interface: &Interface, ip: IpAddr) -> bool {
-    interface.addresses.iter().any(|address| address.ip == ip)
 }
 
 fn has_live(subflows: &[Subflow]) -> bool {

@@ -3,56 +3,23 @@
 //! A path's role comes from the interface it leaves through, which the command line or the configuration file names, or one of
 //! whose addresses they name.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use plait_config::Role;
-use plait_linux::interfaces::Interface;
+use plait_linux::interfaces::{Interface, interfaces};
 
-/// How a path is named: by its interface, or by an address that the interface has, now or later.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PathName {
-    /// The name of the interface.
-    Interface(String),
-    /// An address of the interface, from which connections to the same family start.
-    Address(IpAddr),
-}
+use super::path_name::PathName;
+use super::rules::PathRule;
 
-impl PathName {
-    /// Whether it names this interface, which may change when the interface's addresses do.
-    pub fn is_of(&self, interface: &Interface) -> bool {
-        match self {
-            PathName::Interface(name) => interface.name == *name,
-            PathName::Address(ip) => interface.addresses.iter().any(|address| address.ip == *ip),
-        }
-    }
-}
-
-impl From<&str> for PathName {
-    /// What looks like an IPv4 or IPv6 address is one.
-    fn from(text: &str) -> PathName {
-        match text.parse::<IpAddr>() {
-            Ok(address) => PathName::Address(address.to_canonical()),
-            Err(_) => PathName::Interface(text.to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for PathName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PathName::Interface(name) => f.write_str(name),
-            PathName::Address(address) => address.fmt(f),
-        }
-    }
-}
-
-/// The roles of this host's paths, by name.
+/// The roles of this host's paths: by name, and for the others by rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     named: BTreeMap<PathName, Role>,
+    rules: Arc<[PathRule]>,
     only_named: bool,
+    /// Interfaces that are no paths.
+    excluded: BTreeSet<String>,
 }
 
 impl Roles {
@@ -61,61 +28,111 @@ impl Roles {
         self.named.insert(path.into(), role);
     }
 
+    /// The role that is configured for this name.
+    pub fn role_of_name(&self, name: &str) -> Option<Role> {
+        self.named.get(&name.into()).copied()
+    }
+
+    /// Makes an interface no path, as hosts of this network are behind it, not peers.
+    pub fn exclude(&mut self, interface: &str) {
+        self.excluded.insert(interface.to_owned());
+    }
+
+    /// Sets the rules of interfaces.
+    pub fn set_rules(&mut self, rules: Vec<PathRule>) {
+        self.rules = rules.into();
+    }
+
+    /// The rules of interfaces.
+    pub fn rules(&self) -> &Arc<[PathRule]> {
+        &self.rules
+    }
+
+    /// The first rule that matches an interface, and its place in [`rules`](Self::rules).
+    pub fn rule_of(&self, interface: &Interface) -> Option<(usize, &PathRule)> {
+        self.rules.iter().enumerate().find(|(_, rule)| rule.pattern.matches(interface))
+    }
+
     /// These roles, with no other interface used than those named.
     #[must_use]
     pub(crate) fn only_named(self) -> Roles {
         Roles { only_named: true, ..self }
     }
 
-    /// The trusted paths, interfaces before addresses.
+    /// The trusted paths that are named, interfaces before addresses. Rules may make further ones trusted.
     pub fn trusted(&self) -> impl Iterator<Item = &PathName> {
         self.named.iter().filter(|(_, role)| **role == Role::Trusted).map(|(name, _)| name)
     }
 
-    /// The paths with a configured role.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &PathName> {
-        self.named.keys()
+    /// Whether a name or a rule makes paths trusted, present or not.
+    pub(crate) fn has_trusted(&self) -> bool {
+        self.trusted().next().is_some() || self.rules.iter().any(|rule| rule.role == Some(Role::Trusted))
     }
 
-    /// The role of an interface. Its name takes precedence over its addresses, and of addresses with different roles the
-    /// untrusted one. Without any configured untrusted path, all that are not trusted are untrusted; else, and where all
+    /// The trusted paths: those named, present or not, and then those of interfaces that rules make trusted, in the order of the rules.
+    pub(crate) fn trusted_among<'a>(
+        &'a self,
+        interfaces: &'a [Interface],
+    ) -> impl Iterator<Item = PathName> + 'a {
+        let of_rule = move |(number, rule): (usize, &'a PathRule)| {
+            let is_own = move |interface: &&Interface| {
+                self.rule_of(interface).is_some_and(|(first, _)| first == number)
+                    && self.of(interface) == Some(Role::Trusted)
+                    && !self.named.keys().any(|name| name.is_of(interface))
+            };
+            let present = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
+            present.filter(is_own).map(|interface| rule.path_of(interface))
+        };
+        self.trusted().cloned().chain(self.rules.iter().enumerate().flat_map(of_rule))
+    }
+
+    /// The paths with a configured role that have one name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = PathName> + '_ {
+        let of_rules =
+            self.rules.iter().filter_map(PathRule::name).filter(|name| !self.named.contains_key(name));
+        self.named.keys().cloned().chain(of_rules)
+    }
+
+    /// The role of an interface. Its name takes precedence over its addresses, these over rules, and of addresses with different
+    /// roles the untrusted one. Ports of bridges are not used unless they are named: the bridge is the path. Without any configured untrusted path, all that are not trusted are untrusted; else, and where all
     /// paths are required, interfaces without a configured role are not used (`None`).
     pub fn of(&self, interface: &Interface) -> Option<Role> {
+        if self.excluded.contains(&interface.name) {
+            return None;
+        }
         let by_name = self.named.get(&PathName::Interface(interface.name.clone())).copied();
         let of_addresses = || {
             let roles = self.named.iter().filter(|(name, _)| name.is_of(interface)).map(|(_, role)| *role);
             roles.reduce(|one, other| if one == other { one } else { Role::Untrusted })
         };
-        let only_named = self.only_named || self.named.values().any(|role| *role == Role::Untrusted);
-        by_name.or_else(of_addresses).or((!only_named).then_some(Role::Untrusted))
+        if let Some(role) = by_name.or_else(of_addresses) {
+            return Some(role);
+        }
+        if interface.port {
+            return None;
+        }
+        if let Some((_, rule)) = self.rule_of(interface) {
+            return rule.role;
+        }
+        let is_untrusted = |role: &Role| *role == Role::Untrusted;
+        let only_named = self.only_named
+            || self.named.values().any(is_untrusted)
+            || self.rules.iter().any(|rule| rule.role.as_ref().is_some_and(is_untrusted));
+        (!only_named).then_some(Role::Untrusted)
+    }
+
+    /// The roles of the interfaces that are up and used, by name, without loopback; none while the kernel does not list interfaces.
+    pub fn by_interface(&self) -> BTreeMap<String, Role> {
+        let interfaces = interfaces().unwrap_or_default().into_iter();
+        let up = interfaces.filter(|interface| interface.up && !interface.loopback);
+        up.filter_map(|interface| Some((interface.name.clone(), self.of(&interface)?))).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use plait_linux::interfaces::{Address, Scope};
-
+    use super::super::testing::interface;
     use super::*;
-
-    fn interface(name: &str, addresses: &[&str]) -> Interface {
-        let address = |text: &&str| Address {
-            ip: text.parse().expect("an address"),
-            prefix: 24,
-            scope: Scope::Global,
-            usable: true,
-        };
-        Interface {
-            index: 1,
-            name: name.into(),
-            up: true,
-            running: true,
-            loopback: false,
-            ethernet: true,
-            software: true,
-            mtu: 1500,
-            addresses: addresses.iter().map(address).collect(),
-        }
-    }
 
     #[test]
     fn other_interfaces_are_untrusted_unless_some_are_configured_untrusted() {
@@ -126,6 +143,13 @@ mod tests {
         roles.set("wlan0", Role::Untrusted);
         assert_eq!(roles.of(&interface("docker0", &[])), None);
         assert_eq!(roles.trusted().collect::<Vec<_>>(), [&PathName::Interface("eth0".into())]);
+    }
+
+    #[test]
+    fn a_port_of_a_bridge_is_no_path() {
+        let roles = Roles::default();
+        let port = Interface { port: true, ..interface("lan1", &[]) };
+        assert_eq!((roles.of(&port), roles.of(&interface("br0", &[]))), (None, Some(Role::Untrusted)));
     }
 
     #[test]
@@ -154,5 +178,39 @@ mod tests {
         let mut named = roles.clone();
         named.set("eth0", Role::Trusted);
         assert_eq!(named.of(&interface("eth0", &["10.0.0.2"])), Some(Role::Trusted));
+    }
+
+    fn rule(pattern: &str, role: Option<Role>) -> PathRule {
+        let pattern = pattern.parse().expect("a pattern");
+        PathRule { pattern, role, tier: None, weight: None, cap: None, quota: None, schedule: None }
+    }
+
+    #[test]
+    fn first_rule_that_matches_applies() {
+        let mut roles = Roles::default();
+        roles.set_rules(vec![
+            rule("wlan9", None),
+            rule("wlan*", Some(Role::Trusted)),
+            rule("10.0.0.0/8", Some(Role::Trusted)),
+        ]);
+        let of = |roles: &Roles, name: &str, addresses: &[&str]| roles.of(&interface(name, addresses));
+        assert_eq!(of(&roles, "wlan9", &["10.0.0.1"]), None);
+        assert_eq!(of(&roles, "wlan0", &[]), Some(Role::Trusted));
+        assert_eq!(of(&roles, "eth0", &["10.0.0.1"]), Some(Role::Trusted));
+        assert_eq!(of(&roles, "eth0", &[]), Some(Role::Untrusted), "no path is configured untrusted");
+        roles.set("wlan9", Role::Untrusted);
+        assert_eq!(of(&roles, "wlan9", &[]), Some(Role::Untrusted), "a name takes precedence");
+        assert_eq!(of(&roles, "eth0", &[]), None);
+    }
+
+    #[test]
+    fn trusted_paths_are_in_the_order_of_rules() {
+        let mut roles = Roles::default();
+        roles.set("eth9", Role::Trusted);
+        roles.set_rules(vec![rule("10.0.0.0/8", Some(Role::Trusted)), rule("eth*", Some(Role::Trusted))]);
+        assert!(roles.has_trusted());
+        let present = [interface("eth0", &[]), interface("wlan0", &["10.0.0.7"]), interface("eth9", &[])];
+        let trusted: Vec<String> = roles.trusted_among(&present).map(|name| name.to_string()).collect();
+        assert_eq!(trusted, ["eth9", "10.0.0.7", "eth0"]);
     }
 }

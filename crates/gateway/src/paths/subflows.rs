@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plait_linux::interfaces::{self, Changes, Interface};
-use plait_linux::mptcp::Token;
+use plait_linux::mptcp::{Subflow, Token};
 use plait_linux::pm::{self, Events, Local, PathManager};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, warn};
+use tracing::{debug, trace, warn};
 
 use super::events::{EventRouter, PathEvent, read_changes, read_events};
-use super::roles::{PathName, Roles};
+use super::gate::PathGate;
+use super::path_name::PathName;
 use super::routes::Routes;
 use crate::rate_limit::RateLimit;
 use crate::socket::watch_readable;
@@ -25,7 +26,7 @@ const INTERFACES_MAX_AGE: Duration = Duration::from_millis(200);
 
 /// Creates and closes the further subflows of connections.
 pub(crate) struct Subflows {
-    roles: Roles,
+    gate: Arc<PathGate>,
     manager: PathManager,
     router: Mutex<EventRouter>,
     interfaces: Mutex<Option<(Instant, Arc<[Interface]>)>>,
@@ -42,14 +43,15 @@ const MAX_PROBES: u32 = 4;
 
 impl Subflows {
     /// Reads the kernel's events in background tasks, which end with the last user of this value.
-    pub(crate) fn start(roles: Roles, routes: Arc<Routes>) -> io::Result<Arc<Subflows>> {
+    pub(crate) fn start(gate: Arc<PathGate>, routes: Arc<Routes>) -> io::Result<Arc<Subflows>> {
         let manager = PathManager::open().map_err(io::Error::other)?;
         let events = Events::open().map_err(io::Error::other)?;
         let readable = watch_readable(&events)?;
         let (router, interfaces, changed) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
         let probes = RateLimit::new(MAX_PROBES, Duration::from_secs(1));
-        let subflows = Arc::new(Subflows { roles, manager, router, interfaces, routes, changed, probes });
+        let subflows = Arc::new(Subflows { gate, manager, router, interfaces, routes, changed, probes });
         subflows.watch_interfaces();
+        subflows.enforce_rules();
         let weak = Arc::downgrade(&subflows);
         tokio::spawn(async move {
             let deliver = |event| weak.upgrade().map(|subflows| subflows.router().deliver(event));
@@ -81,9 +83,28 @@ impl Subflows {
         });
     }
 
+    /// Without rules, nothing changes by itself.
+    fn enforce_rules(self: &Arc<Self>) {
+        if self.gate.roles().rules().is_empty() {
+            return;
+        }
+        // The kernel learns of the interfaces before anything is sent.
+        let _ = self.interfaces();
+        let weak = Arc::downgrade(self);
+        let changed = move || {
+            if let Some(subflows) = weak.upgrade() {
+                subflows.announce_change();
+            }
+        };
+        tokio::spawn(Arc::clone(&self.gate).run(changed));
+    }
+
     fn forget_interfaces(&self) {
         *self.interfaces.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.routes.clear();
+        if !self.gate.roles().rules().is_empty() {
+            let _ = self.interfaces();
+        }
     }
 
     fn router(&self) -> MutexGuard<'_, EventRouter> {
@@ -100,7 +121,7 @@ impl Subflows {
     }
 
     /// Tells of changes of interfaces, addresses and routes, and of paths that are back.
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
@@ -138,25 +159,62 @@ impl Subflows {
         }
     }
 
+    /// Tells whether peers should send by other paths than those of each rule.
+    pub(super) fn paused(&self) -> watch::Receiver<Vec<bool>> {
+        self.gate.paused()
+    }
+
+    /// The number of the rule of the interface with an address.
+    pub(super) fn rule_of(&self, local: IpAddr) -> Option<usize> {
+        let interfaces = self.interfaces().ok()?;
+        let own = interfaces.iter().find(|interface| interface.has_address(local))?;
+        self.gate.roles().rule_of(own).map(|(number, _)| number)
+    }
+
+    /// Asks the peer to send on a subflow only if no other works, or no longer. Returns whether it was asked.
+    pub(super) fn set_backup(&self, token: Token, subflow: &Subflow, backup: bool) -> bool {
+        let (local, remote) = (subflow.local, subflow.remote);
+        let asked = self
+            .manager
+            .set_backup(token, local, remote, backup)
+            .or_else(|_| self.manager.set_backup(token, mapped(local), mapped(remote), backup));
+        match &asked {
+            Ok(()) => trace!(
+                "the subflow from {local} to {remote} is {}",
+                if backup { "a backup" } else { "regular" }
+            ),
+            Err(error) => debug!("{error}"),
+        }
+        asked.is_ok()
+    }
+
     /// The interfaces that connections may use now.
     pub(crate) fn usable(&self) -> Vec<Interface> {
         let Ok(interfaces) = self.interfaces() else { return Vec::new() };
-        let usable = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
-        usable.filter(|interface| self.roles.of(interface).is_some()).cloned().collect()
+        interfaces.iter().filter(|interface| self.gate.admits(interface)).cloned().collect()
+    }
+
+    /// Whether the interface with this address may not carry connections now: by its schedule, or because its quota is used up.
+    pub(super) fn is_blocked(&self, local: IpAddr) -> bool {
+        if self.gate.roles().rules().is_empty() {
+            return false;
+        }
+        let interfaces = self.interfaces().unwrap_or_default();
+        let own = interfaces.iter().find(|interface| interface.has_address(local));
+        own.is_some_and(|interface| self.gate.blocked(interface).is_some())
     }
 
     /// Whether no interface with a carrier has this address, whatever its role: a program may bind a connection to any.
     pub(super) fn is_gone(&self, local: IpAddr) -> bool {
-        let has_address =
-            |interface: &Interface| interface.addresses.iter().any(|address| address.ip == local);
-        self.interfaces().is_ok_and(|list| !list.iter().any(|each| each.running && has_address(each)))
+        self.interfaces().is_ok_and(|list| !list.iter().any(|each| each.running && each.has_address(local)))
     }
 
     /// The configured paths that connections cannot use now.
     pub(crate) fn unavailable(&self) -> Vec<String> {
         let usable = self.usable();
-        let is_absent = |name: &&PathName| !usable.iter().any(|interface| name.is_of(interface));
-        self.roles.names().filter(is_absent).map(PathName::to_string).collect()
+        let is_absent = |name: &PathName| !usable.iter().any(|interface| name.is_of(interface));
+        let absent = self.gate.roles().names().filter(is_absent);
+        absent.map(|name| name.to_string()).collect()
     }
 
     /// The interface through which a connection leaves: the one it is bound to, or that of its local address.
@@ -166,9 +224,10 @@ impl Subflows {
         }
         let local = far.local_addr().ok()?.ip().to_canonical();
         let interfaces = self.interfaces().ok()?;
-        let has_address =
-            |interface: &&Interface| interface.addresses.iter().any(|address| address.ip == local);
-        interfaces.iter().find(has_address).map(|interface| interface.name.clone())
+        interfaces
+            .iter()
+            .find(|interface| interface.has_address(local))
+            .map(|interface| interface.name.clone())
     }
 
     /// The index of the interface through which a connection leaves; 0 if it is unknown.
@@ -182,16 +241,16 @@ impl Subflows {
     /// as two paths, of which one is missing.
     pub(crate) fn configured(&self, main: Option<&str>) -> usize {
         let present = self.interfaces().unwrap_or_default();
-        let is_named = |interface: &&Interface| self.roles.names().any(|name| name.is_of(interface));
+        let names: Vec<PathName> = self.gate.roles().names().collect();
+        let is_named = |interface: &&Interface| names.iter().any(|name| name.is_of(interface));
         let named: BTreeSet<&str> = present.iter().filter(is_named).map(|one| one.name.as_str()).collect();
         let usable = self.usable();
         let others = usable.iter().map(|interface| interface.name.as_str()).chain(main);
         let is_configured = |name: &&str| {
-            named.contains(name)
-                || self.roles.names().any(|path| *path == PathName::Interface((*name).into()))
+            named.contains(name) || names.iter().any(|path| *path == PathName::Interface((*name).into()))
         };
         let others: BTreeSet<&str> = others.filter(|name| !is_configured(name)).collect();
-        self.roles.names().count() + others.len() + usize::from(main.is_none())
+        names.len() + others.len() + usize::from(main.is_none())
     }
 
     /// The source address of packets to `remote` through an interface, if it has a route.
@@ -205,6 +264,7 @@ impl Subflows {
             Some((since, list)) if since.elapsed() < INTERFACES_MAX_AGE => Ok(Arc::clone(list)),
             _ => {
                 let list: Arc<[Interface]> = interfaces::interfaces().map_err(io::Error::other)?.into();
+                self.gate.set_interfaces(&list);
                 *cached = Some((Instant::now(), Arc::clone(&list)));
                 Ok(list)
             }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
+use crate::meter::Meter;
+
 /// Both directions of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -14,9 +16,18 @@ pub(crate) struct Progress {
     pub(crate) received: ByteCounter,
     /// Mode `sealed`.
     pub(crate) key_updates: KeyUpdateCounter,
+    /// Limits the bytes of this connection and others together.
+    pub(crate) meter: Option<Arc<Meter>>,
 }
 
 impl Progress {
+    /// Waits until more bytes may be carried than these.
+    pub(super) async fn throttle(&self, bytes: usize) {
+        if let Some(meter) = self.meter.as_ref().filter(|_| bytes > 0) {
+            meter.carried(bytes).await;
+        }
+    }
+
     /// Completes when bytes are carried after this call.
     pub(crate) fn moved(&self) -> impl Future<Output = ()> + Send {
         let (sent, received) = (self.sent.moved.notified(), self.received.moved.notified());

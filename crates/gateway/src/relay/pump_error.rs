@@ -12,4 +12,6 @@ pub(super) enum PumpError {
     Record(records::Error),
     /// A key update failed.
     KeyUpdate(KeyUpdateError),
+    /// The exit has not connected.
+    Exit(String),
 }

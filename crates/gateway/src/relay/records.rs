@@ -6,12 +6,16 @@
 //! The directions share their [key updates](Updates). Each changes the key of its own records only, between two of them; if
 //! the receiving direction makes something to send, it wakes the sending one. Neither waits for the other.
 
+use std::future::ready;
 use std::io::{self, IoSliceMut};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plait_proto::Secret;
-use plait_proto::codec::records::{Control, LENGTH, MAX_RECORD, OVERHEAD, Opened, Opener, Padding, Sealer};
+use plait_proto::codec::records::{
+    Control, Copies, CopyPosition, LENGTH, MAX_RECORD, OVERHEAD, Opened, Opener, Padding, Sealer,
+};
 use plait_proto::sealed::{
     ControlRecord, KeyUpdate, KeyUpdateError, LateShares, UpdateLimits, UpdateSecrets,
 };
@@ -20,8 +24,10 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use super::buffer::Buffer;
+use super::copies::{SideRecords, next_copy, open_copy, waiting};
 use super::progress::Progress;
 use super::pump_error::PumpError;
+use crate::side_connections::{Redundancy, SideConnections};
 use crate::socket::{shutdown_write, write_all};
 
 /// What a gateway chooses for the records of its connections.
@@ -31,6 +37,8 @@ pub(crate) struct RecordOptions {
     pub(crate) padding: Padding,
     /// The time after which it renews the keys of connections that it opened.
     pub(crate) rekey_after: Duration,
+    /// What it sends copies of on side connections, which it takes from peers, too.
+    pub(crate) redundancy: Option<Redundancy>,
 }
 
 /// The records of a connection's two directions.
@@ -38,6 +46,9 @@ pub(crate) struct Records {
     pub(crate) sealer: Sealer,
     pub(crate) opener: Opener,
     pub(crate) updates: Arc<Updates>,
+    pub(crate) side: Option<SideRecords>,
+    /// Whether the first record of the other end is to be the outcome of an exit.
+    pub(crate) expects_outcome: bool,
 }
 
 /// The key updates of a connection, shared by its directions.
@@ -95,6 +106,7 @@ pub(super) async fn seal(
     to: &TcpStream,
     sealer: &mut Sealer,
     updates: &Updates,
+    side: Option<&SideConnections>,
     progress: &Progress,
 ) -> Result<(), PumpError> {
     loop {
@@ -103,9 +115,17 @@ pub(super) async fn seal(
             () = updates.to_send.notified() => {}
         }
         let mut buffer = Buffer::take();
+        let position = sealer.position();
         let sealed = fill(from, &mut buffer.bytes, sealer).map_err(PumpError::Read)?;
-        write_all(to, &buffer.bytes[..sealed.length]).await.map_err(PumpError::Write)?;
+        let records = &buffer.bytes[..sealed.length];
+        match side.filter(|side| sealed.data > 0 && side.wants(sealed.data)) {
+            Some(side) => write_with_copies(to, position, records, side).await,
+            None => write_all(to, records).await,
+        }
+        .map_err(PumpError::Write)?;
+        drop(buffer);
         progress.sent.add(sealed.data);
+        progress.throttle(sealed.data).await;
         let control = if sealed.ended {
             updates.state().end()
         } else {
@@ -122,6 +142,27 @@ pub(super) async fn seal(
             write_all(to, &sealer.end()).await.map_err(PumpError::Write)?;
             return shutdown_write(to).map_err(PumpError::Write);
         }
+    }
+}
+
+/// Writes records, and sends copies of them, which wait for nothing.
+async fn write_with_copies(
+    to: &TcpStream,
+    position: CopyPosition,
+    records: &[u8],
+    side: &SideConnections,
+) -> io::Result<()> {
+    let mut writing = pin!(write_all(to, records));
+    let written = tokio::select! {
+        biased;
+        written = &mut writing => Some(written),
+        () = ready(()) => None,
+    };
+    let spared = written.as_ref().and_then(|_| side.spared(to));
+    Copies::new(position, records).for_each(|copy| side.send(&copy, spared));
+    match written {
+        Some(written) => written,
+        None => writing.await,
     }
 }
 
@@ -166,12 +207,22 @@ pub(super) async fn open(
     to: &TcpStream,
     opener: &mut Opener,
     updates: &Updates,
+    mut side: Option<SideRecords>,
     progress: &Progress,
 ) -> Result<(), PumpError> {
     // The start of a record whose rest has not arrived yet.
     let mut partial: Option<(Buffer, usize)> = None;
     loop {
-        from.readable().await.map_err(PumpError::Read)?;
+        tokio::select! {
+            readable = from.readable() => readable.map_err(PumpError::Read)?,
+            (copy, side) = next_copy(side.as_mut()) => {
+                let data = open_copy(opener, copy, side);
+                write_all(to, &data).await.map_err(PumpError::Write)?;
+                progress.received.add(data.len());
+                progress.throttle(data.len()).await;
+                continue;
+            }
+        }
         let (mut buffer, mut filled) = partial.take().unwrap_or_else(|| (Buffer::take(), 0));
         match from.try_read(&mut buffer.bytes[filled..]) {
             Ok(0) => {
@@ -201,6 +252,7 @@ pub(super) async fn open(
                     }
                     at += consumed;
                 }
+                Opened::Delivered { consumed } => at += consumed,
                 Opened::End { consumed } => {
                     updates.state().received_end();
                     at += consumed;
@@ -209,10 +261,16 @@ pub(super) async fn open(
         }
         updates.received(opener).map_err(PumpError::KeyUpdate)?;
         write_all(to, &buffer.bytes[..data]).await.map_err(PumpError::Write)?;
+        let waiting = waiting(opener, side.as_ref().map(|side| &*side.connections));
+        write_all(to, &waiting).await.map_err(PumpError::Write)?;
+        let data = data + waiting.len();
         progress.received.add(data);
         if at < filled {
             buffer.bytes.copy_within(at..filled, 0);
             partial = Some((buffer, filled - at));
+        } else {
+            drop(buffer);
         }
+        progress.throttle(data).await;
     }
 }

@@ -92,6 +92,18 @@ impl Identities {
         Ok(Identities { key_pair: key_pair.map(Arc::new), trust, pins, known_peers, clients })
     }
 
+    /// The same key pair and keys of first use, with other pins and clients: for a gateway that can no longer read the files.
+    #[must_use]
+    pub fn with(
+        &self,
+        trust: Option<Trust>,
+        pins: BTreeMap<PeerName, PublicKey>,
+        clients: Option<Vec<PublicKey>>,
+    ) -> Identities {
+        let trust = trust.unwrap_or(if pins.is_empty() { Trust::Any } else { Trust::Pinned });
+        Identities { trust, pins, clients, ..self.clone() }
+    }
+
     /// Whether peers that this gateway connects to may have to authenticate.
     #[must_use]
     pub fn authenticates_peers(&self) -> bool {
@@ -151,6 +163,12 @@ impl Identities {
         Ok(Some(ExpectedPeer { peer: peer.clone(), anchor }))
     }
 
+    /// Whether this gateway has a long-term key pair.
+    #[must_use]
+    pub fn has_key_pair(&self) -> bool {
+        self.key_pair.is_some()
+    }
+
     /// The long-term key pair, if there is one.
     pub(crate) fn key_pair(&self) -> Option<&KeyPair> {
         self.key_pair.as_deref()
@@ -161,11 +179,16 @@ impl Identities {
         self.key_pair.as_ref().map_or_else(|| KeyPair::generate().map(Arc::new), |own| Ok(Arc::clone(own)))
     }
 
-    /// Verifies a client's key; `None` if anybody may connect.
-    pub(crate) fn verify_client(&self, got: &PublicKey) -> Result<Option<KeyMatch>, PeerAuthError> {
-        match &self.clients {
+    /// Verifies the key of a client of a service, which may be for `clients` alone; `None` if anybody may connect.
+    pub(crate) fn verify_client(
+        &self,
+        got: &PublicKey,
+        clients: Option<&[PublicKey]>,
+    ) -> Result<Option<KeyMatch>, PeerAuthError> {
+        match clients.or(self.clients.as_deref()) {
             None => Ok(None),
             Some(clients) if clients.contains(got) => Ok(Some(KeyMatch::Pinned)),
+            Some(_) if clients.is_some() => Err(PeerAuthError::ServiceClient(*got)),
             Some(_) => Err(PeerAuthError::Client(*got)),
         }
     }
@@ -289,10 +312,16 @@ mod tests {
     #[test]
     fn only_listed_clients_are_accepted() {
         let anybody = Identities::default();
-        assert!(matches!(anybody.verify_client(&key(1)), Ok(None)));
+        assert!(matches!(anybody.verify_client(&key(1), None), Ok(None)));
         let named = Identities { clients: Some(vec![key(1)]), ..Identities::default() };
-        assert!(matches!(named.verify_client(&key(1)), Ok(Some(KeyMatch::Pinned))));
-        assert!(matches!(named.verify_client(&key(2)), Err(PeerAuthError::Client(_))));
+        assert!(matches!(named.verify_client(&key(1), None), Ok(Some(KeyMatch::Pinned))));
+        assert!(matches!(named.verify_client(&key(2), None), Err(PeerAuthError::Client(_))));
+        let of_service = [key(2)];
+        for identities in [&anybody, &named] {
+            let verify = |byte| identities.verify_client(&key(byte), Some(&of_service));
+            assert!(matches!(verify(2), Ok(Some(KeyMatch::Pinned))));
+            assert!(matches!(verify(1), Err(PeerAuthError::ServiceClient(_))));
+        }
         assert!(named.authenticates_clients());
     }
 

@@ -42,7 +42,8 @@ impl PeerName {
     }
 
     /// An IPv6 address is without brackets.
-    pub(crate) fn host_and_port(&self) -> (&str, u16) {
+    #[must_use]
+    pub fn host_and_port(&self) -> (&str, u16) {
         let (host, port) = self.0.rsplit_once(':').expect("made with a port");
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         (host, port.parse().expect("made of a number"))

@@ -7,7 +7,7 @@ use std::{env, io};
 
 /// `$STATE_DIRECTORY`, which systemd sets for a service with `StateDirectory=`; else `/var/lib/plait` for root, and
 /// `$XDG_STATE_HOME/plait`, by default below `~/.local/state`, for other users. `None` if the environment names none.
-pub(super) fn state_directory() -> Option<PathBuf> {
+pub(crate) fn state_directory() -> Option<PathBuf> {
     let directory =
         |variable| env::var_os(variable).map(PathBuf::from).filter(|directory| directory.is_absolute());
     // Of a service with several directories, the first.
@@ -24,13 +24,13 @@ pub(super) fn state_directory() -> Option<PathBuf> {
 }
 
 /// The directories of a file: that of its name, and that of the file itself if the name is a link. None that do not exist.
-pub(super) fn directories_of(file: &Path) -> Vec<PathBuf> {
+pub(crate) fn directories_of(file: &Path) -> Vec<PathBuf> {
     let names = [Some(file.to_owned()), file.canonicalize().ok()];
     names.into_iter().flatten().filter_map(|name| name.parent()?.canonicalize().ok()).collect()
 }
 
 /// Creates the directory of a file, for its owner alone, if there is none.
-pub(super) fn private_directory(file: &Path) -> io::Result<()> {
+pub(crate) fn private_directory(file: &Path) -> io::Result<()> {
     match file.parent() {
         Some(directory) if directory != Path::new("") => {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)

@@ -20,6 +20,13 @@ pub(crate) enum KeyMatch {
     FirstUse,
 }
 
+/// A peer that has authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AuthenticatedPeer {
+    pub(crate) key: PublicKey,
+    pub(crate) known: KeyMatch,
+}
+
 impl fmt::Display for KeyMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -46,6 +53,8 @@ pub(crate) enum PeerAuthError {
     NotPinned(PeerName),
     #[error("expected a client whose key is in `clients` of [identity], got {0}")]
     Client(PublicKey),
+    #[error("expected a client whose key is in `clients` of the service, in [[services]], got {0}")]
+    ServiceClient(PublicKey),
     #[error("keys of peers cannot be stored: {}", IdentityError::NoDirectory)]
     NoDirectory,
     #[error("cannot read or write the keys of peers in {}: {reason}", file.display())]

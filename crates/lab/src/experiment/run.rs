@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
+use plait_config::Versioned;
 use plait_emulator::Backend;
 
 use super::compute::value;
@@ -105,7 +106,8 @@ pub fn run(
         let file = directory.join("results.json");
         let refused = |source| Error::File { path: directory.to_owned(), source };
         results.plots = draw(experiment, &results, directory).map_err(refused)?;
-        let text = serde_json::to_string_pretty(&results).map_err(|error| refused(error.into()))?;
+        let text =
+            serde_json::to_string_pretty(&Versioned::new(&results)).map_err(|error| refused(error.into()))?;
         let partial = directory.join("results.json.partial");
         fs::write(&partial, text + "\n").and_then(|()| fs::rename(&partial, &file)).map_err(refused)?;
     }

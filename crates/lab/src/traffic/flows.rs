@@ -1,7 +1,7 @@
 //! Many flows, each over a connection of its own.
 
 use std::io::{self, Read as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope};
@@ -12,7 +12,7 @@ use rand::RngExt as _;
 use serde::Serialize;
 
 use super::distribution::Distribution;
-use super::request::Request;
+use super::request::{Request, connect};
 use super::server::{MAX_CONNECTIONS, receive, send};
 use super::sizes::{FlowSize, Sizes};
 use crate::seed::Seed;
@@ -286,10 +286,7 @@ fn transfer(
     size: u64,
     timeout: Duration,
 ) -> io::Result<()> {
-    let mut connection = TcpStream::connect_timeout(&server, timeout)?;
-    connection.set_nodelay(true)?;
-    connection.set_read_timeout(Some(timeout))?;
-    connection.set_write_timeout(Some(timeout))?;
+    let mut connection = connect(server, timeout)?;
     match direction {
         TransferDirection::Download => {
             Request::Download(size).write(&connection)?;

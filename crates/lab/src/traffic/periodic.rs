@@ -5,10 +5,11 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use plait_trace::Jitter;
 use serde::Serialize;
 
 use super::distribution::Distribution;
-use super::request::{Request, STAMP, now};
+use super::request::{Request, STAMP, connect, now};
 
 /// Messages to be sent.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +41,7 @@ pub struct PeriodicReport {
     /// The delays of the others.
     pub delay_ms: Distribution,
     /// How much the delays vary.
-    pub jitter_ms: Jitter,
+    pub jitter_ms: JitterMs,
     /// The longest time between two arrivals.
     pub longest_gap_ms: Option<f64>,
     /// The delay above which a message is late.
@@ -53,7 +54,7 @@ pub struct PeriodicReport {
 
 /// The interarrival jitter of RFC 3550, section 6.4.1, after each message. `None` with fewer than two.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Jitter {
+pub struct JitterMs {
     /// The mean.
     pub mean: Option<f64>,
     /// The maximum.
@@ -66,10 +67,7 @@ impl Periodic {
     /// # Errors
     /// It cannot be connected to. Later errors are in the report.
     pub fn run(&self, server: SocketAddr) -> io::Result<PeriodicReport> {
-        let mut connection = TcpStream::connect_timeout(&server, self.timeout)?;
-        connection.set_nodelay(true)?;
-        connection.set_read_timeout(Some(self.timeout))?;
-        connection.set_write_timeout(Some(self.timeout))?;
+        let mut connection = connect(server, self.timeout)?;
         Request::Messages(self.size).write(&connection)?;
         let reader = connection.try_clone()?;
         let receive = thread::Builder::new().name("stamps".into()).spawn(move || receive(&reader))?;
@@ -104,7 +102,7 @@ impl Periodic {
             size_bytes: self.size,
             messages: due.len(),
             lost: due.len() - delays.len(),
-            jitter_ms: Jitter::of(&delays),
+            jitter_ms: JitterMs::of(&delays),
             longest_gap_ms: arrived
                 .windows(2)
                 .map(|pair| ms(pair[1].saturating_sub(pair[0])))
@@ -132,18 +130,14 @@ fn receive(mut connection: &TcpStream) -> (Vec<u64>, io::Result<()>) {
     }
 }
 
-impl Jitter {
+impl JitterMs {
     fn of(delays: &[f64]) -> Self {
-        let mut jitter = 0.0;
-        let after: Vec<f64> = delays
-            .windows(2)
-            .map(|pair| {
-                jitter += ((pair[1] - pair[0]).abs() - jitter) / 16.0;
-                jitter
-            })
-            .collect();
-        let mean = (!after.is_empty()).then(|| after.iter().sum::<f64>() / after.len() as f64);
-        Self { mean, max: after.into_iter().reduce(f64::max) }
+        let mut jitter = Jitter::default();
+        for pair in delays.windows(2) {
+            jitter.add((pair[1] - pair[0]) * 1e6);
+        }
+        let ms = |time: Duration| (jitter.samples() > 0).then_some(time.as_secs_f64() * 1e3);
+        Self { mean: ms(jitter.mean()), max: ms(jitter.max()) }
     }
 }
 
@@ -174,6 +168,6 @@ mod tests {
         let report = periodic.report(&ms([0, 20, 40, 60]), &ms([10, 30, 250, 0])[..3], None);
         assert_eq!((report.lost, report.late_fraction, report.longest_gap_ms), (1, Some(0.5), Some(220.0)));
         // Delays of 10, 10 and 210 ms: 0, and then 200 / 16.
-        assert_eq!(report.jitter_ms, Jitter { mean: Some(6.25), max: Some(12.5) });
+        assert_eq!(report.jitter_ms, JitterMs { mean: Some(6.25), max: Some(12.5) });
     }
 }

@@ -1,6 +1,8 @@
 //! What a client asks of the server, at the beginning of a connection.
 
 use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 /// 16 bytes: [`MAGIC`], the kind, three zero bytes, and a size in network order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,15 @@ impl Request {
             _ => Err(wrong()),
         }
     }
+}
+
+/// Connects to a server; this and each read and write may take `timeout`.
+pub(super) fn connect(server: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let connection = TcpStream::connect_timeout(&server, timeout)?;
+    connection.set_nodelay(true)?;
+    connection.set_read_timeout(Some(timeout))?;
+    connection.set_write_timeout(Some(timeout))?;
+    Ok(connection)
 }
 
 /// CLOCK_MONOTONIC, which all network namespaces of a machine share, in nanoseconds.

@@ -18,7 +18,7 @@ use crate::bytes::{u64_at, unmapped};
 use crate::mptcp::Token;
 use crate::netns::NetNs;
 use crate::skeleton::closed_subflows::ClosedSubflowsSkelBuilder;
-use crate::tcp_info::{Answers, State, TcpInfo};
+use crate::tcp_info::{State, TcpInfo};
 
 /// The attached program.
 #[derive(Debug)]
@@ -125,7 +125,9 @@ impl ClosedSubflow {
             busy_us: None,
             window_limited_us: None,
             buffer_limited_us: None,
-            answers: Answers::default(),
+            unanswered_probes: 0,
+            backoff: 0,
+            last_ack_ms: 0,
             window_scales: None,
         };
         let Some(before) = before else { return reported };

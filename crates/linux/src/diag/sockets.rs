@@ -9,6 +9,15 @@ use crate::mptcp::{Info, Subflow, Token};
 use crate::netlink::Socket;
 use crate::tcp_info::TcpInfo;
 
+/// Who has a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user who created it.
+    pub uid: u32,
+    /// Its inode in the directories /proc/PID/fd; 0 if no program has it open.
+    pub inode: u32,
+}
+
 /// Queries sockets of any process in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Sockets(Socket);
@@ -45,6 +54,15 @@ impl Sockets {
         if_index: u32,
     ) -> Result<Option<TcpInfo>, Error> {
         message::tcp_socket(&mut self.0, local, remote, if_index).map(|found| found.map(|(_, tcp)| tcp))
+    }
+
+    /// Who has the TCP socket between two addresses, which is bound to no interface; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]
+    pub fn owner(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<Option<Owner>, Error> {
+        let found = message::tcp_socket(&mut self.0, local, remote, 0)?;
+        Ok(found.map(|(head, _)| Owner { uid: head.uid, inode: head.inode }))
     }
 
     /// Aborts the subflow between two addresses that is bound to the interface `if_index` or, with 0, to none, of any connection.

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::closed::{ClosedSubflow, ClosedSubflows};
 use super::message::{self, MptcpSocket, SubflowSocket};
 use super::{Closed, Connection, Error, Sample, Subflow};
+use crate::clock::unix_seconds;
 use crate::interfaces::{self, Interface};
 use crate::mptcp::Token;
 use crate::netlink::{Listener, Socket};
@@ -82,7 +82,7 @@ impl Watch {
         self.read_events();
         let connections = message::mptcp_sockets(&mut self.socket)?;
         let sockets = message::subflow_sockets(&mut self.socket)?;
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let time = unix_seconds();
         self.read_events();
         let mut samples: BTreeMap<Token, Sample> =
             connections.iter().map(|socket| (socket.info.token, Sample::of(time, socket))).collect();
@@ -114,7 +114,7 @@ impl Watch {
     /// As [`sample`](Watch::sample).
     pub fn last_sample(&mut self) -> Result<Vec<Sample>, Error> {
         let mut samples = self.sample()?;
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let time = unix_seconds();
         for (token, subflow) in mem::take(&mut self.gone).into_values().map(last_seen) {
             match samples.iter_mut().find(|sample| sample.token == token) {
                 Some(sample) => sample.subflows.push(subflow),
@@ -238,7 +238,7 @@ impl Watch {
         let find = |interfaces: &[Interface]| {
             let mut candidates = interfaces.iter();
             let found = candidates.find(|interface| match index {
-                0 => interface.addresses.iter().any(|own| own.ip == address),
+                0 => interface.has_address(address),
                 index => interface.index == index,
             });
             found.map(|interface| interface.name.clone())

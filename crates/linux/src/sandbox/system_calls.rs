@@ -153,8 +153,11 @@ const IOCTLS: [u64; 3] = [libc::FIONREAD, libc::FIONBIO, libc::TCGETS];
 /// BPF_OBJ_GET_INFO_BY_FD (`bpf(2)`).
 const BPF_COMMANDS: [u64; 4] = [1, 2, 3, 15];
 
+/// BPF_LINK_CREATE, which takes a program that is open.
+const BPF_ATTACH: u64 = 28;
+
 /// The filters that every thread installs, in this order.
-pub(super) fn filters(signals: Option<Pid>) -> Result<Vec<BpfProgram>, SandboxError> {
+pub(super) fn filters(signals: Option<Pid>, attaches: bool) -> Result<Vec<BpfProgram>, SandboxError> {
     let any = |error: seccompiler::BackendError| SandboxError::Rules(error.to_string());
     let architecture: TargetArch = std::env::consts::ARCH.try_into().map_err(any)?;
     let program = |rules, otherwise, matching| {
@@ -164,14 +167,17 @@ pub(super) fn filters(signals: Option<Pid>) -> Result<Vec<BpfProgram>, SandboxEr
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let clone3 =
         program(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32)).map_err(any)?;
-    let rules = rules(signals).map_err(any)?;
+    let rules = rules(signals, attaches).map_err(any)?;
     let listed =
         program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow).map_err(any)?;
     // The last one wins, and prevents further ones.
     Ok(vec![clone3, listed])
 }
 
-fn rules(signals: Option<Pid>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::BackendError> {
+fn rules(
+    signals: Option<Pid>,
+    attaches: bool,
+) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::BackendError> {
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
         ALLOWED.iter().chain(ALLOWED_LEGACY).map(|call| (*call, Vec::new())).collect();
     let equal = |argument, value: u64| {
@@ -185,7 +191,11 @@ fn rules(signals: Option<Pid>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, sec
     );
     rules.insert(
         libc::SYS_bpf,
-        BPF_COMMANDS.into_iter().map(|command| equal(0, command)).collect::<Result<_, _>>()?,
+        BPF_COMMANDS
+            .into_iter()
+            .chain(attaches.then_some(BPF_ATTACH))
+            .map(|command| equal(0, command))
+            .collect::<Result<_, _>>()?,
     );
     // Threads, but no processes: namespaces, which need none, are those of the process.
     let thread = libc::CLONE_THREAD.unsigned_abs().into();

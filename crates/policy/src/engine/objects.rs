@@ -10,11 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, OnceLock};
 
 use bytemuck::Pod;
-use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, ObjectBuilder, OpenObject, PrintLevel, ProgramHandle, libbpf_sys as sys,
-};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, OpenObject, ProgramHandle, libbpf_sys as sys};
 
-use plait_linux::bpf_link;
+use plait_linux::{bpf_link, libbpf};
 
 use super::error::EngineError;
 use crate::bindings::plait_settings;
@@ -42,7 +40,7 @@ pub(super) struct Objects {
 impl Objects {
     /// Creates new ones, which live as long as this value unless they are pinned or attached.
     pub(super) fn new() -> Result<Objects, EngineError> {
-        log_libbpf();
+        libbpf::log_messages();
         let mut maps = BTreeMap::new();
         for bytes in [TC, XDP] {
             let object =
@@ -58,7 +56,7 @@ impl Objects {
 
     /// Opens those that are pinned in a directory; `None` if a map is missing.
     pub(super) fn open(directory: &Path, frags: bool) -> Option<Objects> {
-        log_libbpf();
+        libbpf::log_messages();
         let mut maps = BTreeMap::new();
         for name in MAPS {
             maps.insert(*name, MapHandle::from_pinned_path(directory.join("maps").join(name)).ok()?);
@@ -184,11 +182,6 @@ impl Objects {
     pub(super) fn set_settings(&self, settings: &plait_settings) -> Result<(), EngineError> {
         self.write("settings", 0, settings)
     }
-}
-
-/// Logs messages of libbpf at debug level: a rejected program comes with a long verifier log.
-fn log_libbpf() {
-    libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
 }
 
 fn open(object: &[u8]) -> Result<OpenObject, EngineError> {

@@ -27,6 +27,7 @@
 //! | 2 | ends the direction: nothing follows it, and a stream that ends without it was truncated | none |
 //! | 6 | ends the direction and the connection, with the reason: see [`CloseReason`] | the reason, 1 byte |
 //! | 3, 4, 5 | a step of a [key update](crate::sealed::KeyUpdate): see [`Control`] | its message |
+//! | 7, 8 | to an [exit](crate::exit) and from it, the first record of its direction: see [`ExitRecord`] | its message |
 //!
 //! A key update replaces the key; record numbers continue, so that no nonce is ever used twice. After every 2^20 records
 //! since then, or since the start, the key is replaced by its `REKEY` as in Noise (section 4.2): the first 32 bytes of the
@@ -61,6 +62,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod copies;
 mod key;
 
 use std::num::NonZeroU16;
@@ -71,6 +73,8 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::close_reason::CloseReason;
 use crate::derive::{named, opaque_debug};
+use copies::Ahead;
+pub use copies::{COPY_HEADER, Copies, CopyOutcome, CopyPosition, InvalidCopy, MAX_AHEAD, copy_len};
 use key::Keys;
 
 /// A key of one direction, wiped when dropped.
@@ -117,6 +121,41 @@ impl Control {
             .into_iter()
             .find(|control| *control as u8 == kind)
     }
+}
+
+/// The first record of a direction between an initiator and an [exit](crate::exit). No other connection has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitRecord {
+    /// From the initiator: where to connect to. Padded as if it had [`Self::DESTINATION_LEN`] bytes, so that its length tells
+    /// nothing about the name.
+    Destination = 7,
+    /// From the exit: what came of it.
+    Outcome = 8,
+}
+
+impl ExitRecord {
+    /// The length of the longest destination, bytes.
+    pub const DESTINATION_LEN: usize = 256;
+
+    /// Minimum length of content and padding.
+    fn min_len(self) -> usize {
+        match self {
+            ExitRecord::Destination => Self::DESTINATION_LEN,
+            ExitRecord::Outcome => 0,
+        }
+    }
+}
+
+/// What [`Opener::open_exit`] found at the start of its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenedExit {
+    /// No complete record.
+    Incomplete {
+        /// Minimum number of further bytes needed.
+        needed: usize,
+    },
+    /// The record, now decrypted.
+    Content(Range<usize>),
 }
 
 /// The AEAD that seals records.
@@ -215,7 +254,7 @@ impl Sealer {
             (1..=capacity).contains(&data),
             "this record holds 1 to {capacity} bytes of data, got {data}"
         );
-        self.seal_any(buffer, data, TYPE_DATA)
+        self.seal_any(buffer, data, self.padding.padded(data), TYPE_DATA)
     }
 
     /// The record that ends the direction.
@@ -249,6 +288,16 @@ impl Sealer {
         self.seal_content(content, control as u8)
     }
 
+    /// The first record to an exit, or from it.
+    ///
+    /// # Panics
+    ///
+    /// If the content is longer than such a message can be, or after [`end`](Self::end).
+    pub fn exit(&mut self, record: ExitRecord, content: &[u8]) -> Vec<u8> {
+        let padded = self.padding.padded(content.len().max(record.min_len()));
+        self.seal_padded(content, padded, record as u8)
+    }
+
     /// Replaces the key for the records that follow.
     pub fn set_key(&mut self, key: &[u8; KEY_LEN]) {
         self.keys.replace(key);
@@ -261,15 +310,20 @@ impl Sealer {
     }
 
     fn seal_content(&mut self, content: &[u8], kind: u8) -> Vec<u8> {
-        let mut record = vec![0; self.padding.padded(content.len()) + OVERHEAD];
+        self.seal_padded(content, self.padding.padded(content.len()), kind)
+    }
+
+    fn seal_padded(&mut self, content: &[u8], padded: usize, kind: u8) -> Vec<u8> {
+        let mut record = vec![0; padded + OVERHEAD];
         record[LENGTH..LENGTH + content.len()].copy_from_slice(content);
-        self.seal_any(&mut record, content.len(), kind);
+        self.seal_any(&mut record, content.len(), padded, kind);
         record
     }
 
-    fn seal_any(&mut self, buffer: &mut [u8], content: usize, kind: u8) -> usize {
+    /// `padded`: bytes of the content and its padding.
+    fn seal_any(&mut self, buffer: &mut [u8], content: usize, padded: usize, kind: u8) -> usize {
         assert!(!self.ended, "nothing follows the end of a direction");
-        let total = self.padding.padded(content) + OVERHEAD;
+        let total = padded + OVERHEAD;
         let (length, sealed) = buffer[..total].split_at_mut(LENGTH);
         let written = u16::try_from(sealed.len()).expect("as long as a record may be");
         length.copy_from_slice(&written.to_be_bytes());
@@ -286,6 +340,7 @@ impl Sealer {
 pub struct Opener {
     keys: Keys,
     state: State,
+    ahead: Ahead,
 }
 
 #[derive(Clone, Copy)]
@@ -320,6 +375,11 @@ pub enum Opened {
         /// Length of the record in bytes; the next record follows.
         consumed: usize,
     },
+    /// A record with data that was delivered before, from its [copy](Opener::open_copy).
+    Delivered {
+        /// Length of the record in bytes; the next record follows.
+        consumed: usize,
+    },
     /// The record that ends the direction, or no bytes after it.
     End {
         /// Length of the record in bytes.
@@ -331,7 +391,7 @@ impl Opener {
     /// An opener at the start of a direction.
     #[must_use]
     pub fn new(cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Self {
-        Self { keys: Keys::new(cipher, key), state: State::Open }
+        Self { keys: Keys::new(cipher, key), state: State::Open, ahead: Ahead::default() }
     }
 
     /// Opens, in place, the record at the start of `bytes` if it is complete. `bytes` begins where the previous record
@@ -355,6 +415,7 @@ impl Opener {
     /// Replaces the key for the records that follow.
     pub fn set_key(&mut self, key: &[u8; KEY_LEN]) {
         self.keys.replace(key);
+        self.ahead.forget_waiting();
     }
 
     /// Records since the key was [set](Self::set_key).
@@ -363,22 +424,55 @@ impl Opener {
         self.keys.since_replaced()
     }
 
+    /// Opens, in place, the first record of a direction to or from an exit, which must be `expected`, if it is complete; see
+    /// [`open`](Self::open).
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open): any other record is malformed here.
+    pub fn open_exit(&mut self, bytes: &mut [u8], expected: ExitRecord) -> Result<OpenedExit, Error> {
+        let opened = self.open_typed(bytes, |plaintext, _| match last_nonzero(plaintext) {
+            Some((kind, length)) if kind == expected as u8 => Ok(LENGTH..LENGTH + length),
+            _ => Err("expected the first record to or from an exit, got another"),
+        });
+        let opened = opened.inspect_err(|error| self.state = State::Failed(*error))?;
+        Ok(match opened {
+            Typed::Incomplete { needed } => OpenedExit::Incomplete { needed },
+            Typed::Complete(content) => OpenedExit::Content(content),
+        })
+    }
+
     fn open_next(&mut self, bytes: &mut [u8]) -> Result<Opened, Error> {
+        if matches!(self.state, State::Ended) && bytes.is_empty() {
+            return Ok(Opened::End { consumed: 0 });
+        }
+        let number = self.keys.used();
+        match self.open_typed(bytes, parse)? {
+            Typed::Incomplete { needed } => Ok(Opened::Incomplete { needed }),
+            Typed::Complete(opened) => self.ahead.arrived(number, opened),
+        }
+    }
+
+    /// Opens the next record if it is complete, and parses its plaintext and length.
+    fn open_typed<T>(
+        &mut self,
+        bytes: &mut [u8],
+        parse: impl FnOnce(&[u8], usize) -> Result<T, &'static str>,
+    ) -> Result<Typed<T>, Error> {
         match self.state {
             State::Open => {}
-            State::Ended if bytes.is_empty() => return Ok(Opened::End { consumed: 0 }),
             State::Ended => return Err(Error::AfterEnd { records: self.keys.used() }),
             State::Failed(error) => return Err(error),
         }
         let Some((&mut length, rest)) = bytes.split_first_chunk_mut::<LENGTH>() else {
-            return Ok(Opened::Incomplete { needed: LENGTH - bytes.len() });
+            return Ok(Typed::Incomplete { needed: LENGTH - bytes.len() });
         };
         let sealed = usize::from(u16::from_be_bytes(length));
         if !LENGTHS.contains(&sealed) {
             return Err(Error::Length { record: self.keys.used(), got: sealed });
         }
         let Some(sealed) = rest.get_mut(..sealed) else {
-            return Ok(Opened::Incomplete { needed: sealed - rest.len() });
+            return Ok(Typed::Incomplete { needed: sealed - rest.len() });
         };
         let record = self.keys.used();
         let (key, nonce) = self.keys.for_next_record();
@@ -390,7 +484,8 @@ impl Opener {
         if let Some((TYPE_FAILURE, 1)) = last_nonzero(&sealed[..plaintext]) {
             return Err(Error::Failure(CloseReason::from_code(sealed[0])));
         }
-        parse(&sealed[..plaintext], consumed).map_err(|reason| {
+        let parsed = parse(&sealed[..plaintext], consumed);
+        parsed.map(Typed::Complete).map_err(|reason| {
             sealed.zeroize();
             Error::Malformed { record, reason }
         })
@@ -409,6 +504,12 @@ impl Opener {
             State::Failed(error) => Err(error),
         }
     }
+}
+
+/// The next record.
+enum Typed<T> {
+    Incomplete { needed: usize },
+    Complete(T),
 }
 
 /// What a record with this plaintext is.

@@ -25,6 +25,7 @@ pub fn messages(input: &[u8]) {
     check_one_encoding(input, |first: &FirstMessage| match first {
         FirstMessage::Hello(hello) => hello.to_bytes(),
         FirstMessage::Witness(witness) => witness.to_bytes(),
+        FirstMessage::Side(side) => side.to_bytes(),
     });
     if let Ok(hello) = parse(input) {
         // The result does not matter: no input forges the tag by chance.

@@ -1,6 +1,10 @@
-//! Generates the seeds of the fuzz targets `messages`, `handshake`, `key_updates` and `records`, and runs the targets' checks on their
+//! Generates the seeds of the fuzz targets `messages`, `handshake`, `key_updates`, `records`, `exit` and `datagrams`, and runs the targets' checks on their
 //! whole corpora.
 
+#[path = "../../../../fuzz/checks/datagrams.rs"]
+mod datagrams;
+#[path = "../../../../fuzz/checks/exit.rs"]
+mod exit;
 #[path = "../../../../fuzz/checks/records.rs"]
 mod records;
 #[path = "../../../../fuzz/seeds.rs"]
@@ -8,11 +12,14 @@ mod seeds;
 
 use super::fuzz;
 use super::test_vectors::{FILE, Vectors, bytes};
+use crate::datagrams::{Message, PathChoice, Preference};
+use crate::exit::{ConnectFailure, Destination, Host, encode_outcome};
 
 /// The messages of the vector with the most witnesses.
 #[test]
 fn messages_seeds() {
-    let Vectors { handshakes, .. } = serde_json::from_str(FILE).expect("the vectors");
+    let Vectors { handshakes, side_connections, .. } = serde_json::from_str(FILE).expect("the vectors");
+    seeds::seed("messages", "side", &bytes(&side_connections[0].side));
     let anonymous = handshakes.iter().filter(|handshake| handshake.identity.is_none());
     let largest = anonymous.max_by_key(|handshake| handshake.witnesses.len()).expect("a handshake");
     seeds::seed("messages", "hello", &bytes(&largest.hello));
@@ -116,4 +123,40 @@ fn records_seeds() {
         seeds::seed("records", name, input);
     }
     seeds::replay("records", records::check);
+}
+
+#[test]
+fn exit_seeds() {
+    let host = |host, port: u16| Destination::Host(host, port.try_into().expect("not 0"));
+    let address = |text: &str| Host::Address(text.parse().expect("an address"));
+    for (name, destination) in [
+        ("ipv4", host(address("192.0.2.7"), 443)),
+        ("ipv6", host(address("2001:db8::1"), 443)),
+        ("name", host(Host::Name("server.example".parse().expect("a name")), 443)),
+        ("resolver", Destination::Resolver),
+    ] {
+        seeds::seed("exit", name, &destination.encode());
+    }
+    seeds::seed("exit", "outcome", &encode_outcome(Err(ConnectFailure::Limit)));
+    seeds::replay("exit", exit::check);
+}
+
+#[test]
+fn datagrams_seeds() {
+    let destination = Destination::Host(Host::Address([192, 0, 2, 7].into()), 53.try_into().expect("not 0"));
+    let preference = Preference { number: 1, paths: PathChoice::All };
+    let data = |copy, destination| Message::Data { association: 7, copy, destination, payload: b"payload" };
+    for (name, message) in [
+        ("probe", Message::Probe { number: 1, preference }),
+        ("probe-reply", Message::ProbeReply { number: 1 }),
+        ("data", data(None, destination.clone())),
+        ("copy", data(Some(1), Destination::Resolver)),
+        ("refused", Message::Refused { association: 7, reason: ConnectFailure::Limit, destination }),
+        ("close", Message::Close { association: 7 }),
+    ] {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        seeds::seed("datagrams", name, &bytes);
+    }
+    seeds::replay("datagrams", datagrams::check);
 }

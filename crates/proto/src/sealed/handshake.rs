@@ -379,6 +379,8 @@ pub struct Responder {
     cipher: AeadCipher,
     preface: Preface,
     noise: Noise,
+    /// The index of the requested service.
+    requested: usize,
 }
 
 /// The responder's messages, sent at once.
@@ -401,15 +403,17 @@ impl Responder {
     ) -> Result<Responder, HandshakeError> {
         config.paths.check(hello.preface.paths.level())?;
         let Preface { session, service, identified, .. } = &hello.preface;
-        if !config.services.include(session, service) {
-            return Err(HandshakeError::Service { port: service.port });
-        }
+        let found = config.services.find(session, service);
+        let requested = found.ok_or(HandshakeError::Service { port: service.port })?;
         let static_key = match identified {
-            false if config.require_identity => return Err(HandshakeError::Anonymous),
+            false if config.require_identity || config.services.requires_identity(requested) => {
+                return Err(HandshakeError::Anonymous);
+            }
             false => None,
             true => Some(config.static_key.ok_or(HandshakeError::NoIdentity)?),
         };
-        Self::accept_with(params, hello, static_key, Noise::responder)
+        let responder = Self::accept_with(params, hello, static_key, Noise::responder)?;
+        Ok(Responder { requested, ..responder })
     }
 
     pub(super) fn accept_with(
@@ -422,7 +426,13 @@ impl Responder {
         let suite = Suite { cipher: params.cipher, static_key };
         let noise =
             second(suite, &params.prologue(&preface), &hello.noise).map_err(|_| HandshakeError::Hello)?;
-        Ok(Responder { cipher: params.cipher, preface, noise })
+        Ok(Responder { cipher: params.cipher, preface, noise, requested: 0 })
+    }
+
+    /// The index of the requested service among those of the configuration.
+    #[must_use]
+    pub fn requested_service(&self) -> usize {
+        self.requested
     }
 
     /// The session that the witnesses must name.
@@ -453,7 +463,7 @@ impl Responder {
         own_shares: BTreeMap<PathId, Secret>,
         encapsulated: &Secret,
     ) -> Result<(AwaitingConfirms, Answer), HandshakeError> {
-        let Responder { cipher, preface, noise } = self;
+        let Responder { cipher, preface, noise, requested: _ } = self;
         if let Some(stray) = witnesses.iter().find(|witness| witness.session != preface.session) {
             return Err(HandshakeError::WrongSession { expected: preface.session, got: stray.session });
         }

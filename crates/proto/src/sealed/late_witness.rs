@@ -21,12 +21,14 @@ use super::noise::Split;
 use super::paths::{Level, PathId, Paths};
 use super::root::Root;
 use super::session_id::SessionId;
+use super::side_connection::SideSecrets;
 use crate::secret::Secret;
 
 /// The witnesses of a session: which paths have had one, and what binds late ones to it.
 pub struct SessionWitnesses {
     session: SessionId,
     salt: Secret,
+    side: SideSecrets,
     hash: [u8; 32],
     paths: Paths,
 }
@@ -51,7 +53,14 @@ pub struct AwaitingConfirm {
 
 impl SessionWitnesses {
     pub(super) fn new(session: SessionId, root: &Root, split: &Split, paths: Paths) -> SessionWitnesses {
-        SessionWitnesses { session, salt: root.late_salt(), hash: split.hash, paths }
+        let side = SideSecrets { session, salt: root.side_salt(), hash: split.hash, paths };
+        SessionWitnesses { session, salt: root.late_salt(), side, hash: split.hash, paths }
+    }
+
+    /// What side connections of the session are authenticated with.
+    #[must_use]
+    pub fn side(&self) -> &SideSecrets {
+        &self.side
     }
 
     /// The level that the session has reached.

@@ -1,4 +1,4 @@
-//! The six messages of the handshake: from bytes and to bytes.
+//! The messages of the handshake, and of side connections: from bytes and to bytes.
 
 use std::ops::RangeInclusive;
 
@@ -20,6 +20,7 @@ const WITNESS: u8 = 3;
 const SHARE: u8 = 4;
 const CONFIRM: u8 = 5;
 const IDENTITY: u8 = 6;
+const SIDE: u8 = 7;
 
 /// The HMAC by which an end confirms the handshake on a path. No `PartialEq`: the key schedule compares in constant time.
 #[derive(Clone, Copy, Debug)]
@@ -243,7 +244,11 @@ impl Witness {
     }
 
     pub(super) fn to_bytes(&self) -> Bytes {
-        message(WITNESS, &[&[VERSION], self.session.as_bytes(), &[self.path.number()], self.share.as_bytes()])
+        self.to_bytes_of(WITNESS)
+    }
+
+    fn to_bytes_of(&self, kind: u8) -> Bytes {
+        message(kind, &[&[VERSION], self.session.as_bytes(), &[self.path.number()], self.share.as_bytes()])
     }
 }
 
@@ -258,6 +263,40 @@ impl Message for Witness {
         let mut fields = Fields(body);
         fields.version()?;
         Ok(Witness { session: fields.session(), path: fields.path()?, share: fields.secret() })
+    }
+}
+
+/// The initiator's first message on a [side connection](super::side_connection). It has the fields of a WITNESS.
+#[derive(Debug)]
+pub struct Side(pub(super) Witness);
+
+impl Side {
+    /// The session that it belongs to.
+    #[must_use]
+    pub fn session(&self) -> &SessionId {
+        &self.0.session
+    }
+
+    /// The path that it names.
+    #[must_use]
+    pub fn path(&self) -> PathId {
+        self.0.path
+    }
+
+    pub(super) fn to_bytes(&self) -> Bytes {
+        self.0.to_bytes_of(SIDE)
+    }
+}
+
+impl Message for Side {
+    const EXPECTED: &'static str = "SIDE";
+
+    fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
+        (kind == SIDE).then_some(Witness::LEN..=Witness::LEN)
+    }
+
+    fn parse(kind: u8, body: &[u8]) -> Result<Side, MessageError> {
+        Witness::parse(kind, body).map(Side)
     }
 }
 
@@ -319,25 +358,29 @@ impl Message for Confirm {
     }
 }
 
-/// The first message of an accepted connection, which is a session's main connection or one of its witnesses.
+/// The first message of an accepted connection, which is a session's main connection, one of its witnesses or one of its side
+/// connections.
 #[derive(Debug)]
 pub enum FirstMessage {
     /// The main connection.
     Hello(Hello),
     /// A witness.
     Witness(Witness),
+    /// A side connection.
+    Side(Side),
 }
 
 impl Message for FirstMessage {
-    const EXPECTED: &'static str = "HELLO or WITNESS";
+    const EXPECTED: &'static str = "HELLO, WITNESS or SIDE";
 
     fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
-        Hello::body_lengths(kind).or_else(|| Witness::body_lengths(kind))
+        Hello::body_lengths(kind).or_else(|| Witness::body_lengths(kind)).or_else(|| Side::body_lengths(kind))
     }
 
     fn parse(kind: u8, body: &[u8]) -> Result<FirstMessage, MessageError> {
         match kind {
             HELLO => Hello::parse(kind, body).map(FirstMessage::Hello),
+            SIDE => Side::parse(kind, body).map(FirstMessage::Side),
             _ => Witness::parse(kind, body).map(FirstMessage::Witness),
         }
     }
@@ -352,6 +395,8 @@ pub enum OpeningMessage {
     Reply(Reply),
     /// From the initiator on another path.
     Witness(Witness),
+    /// From the initiator on a side connection.
+    Side(Side),
     /// From the responder on another path.
     Share(Share),
 }
@@ -375,7 +420,7 @@ impl OpeningMessage {
 }
 
 impl Message for OpeningMessage {
-    const EXPECTED: &'static str = "HELLO, REPLY, WITNESS or SHARE";
+    const EXPECTED: &'static str = "HELLO, REPLY, WITNESS, SIDE or SHARE";
 
     fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
         FirstMessage::body_lengths(kind)
@@ -388,6 +433,7 @@ impl Message for OpeningMessage {
             HELLO => Hello::parse(kind, body).map(OpeningMessage::Hello),
             REPLY => Reply::parse(kind, body).map(OpeningMessage::Reply),
             WITNESS => Witness::parse(kind, body).map(OpeningMessage::Witness),
+            SIDE => Side::parse(kind, body).map(OpeningMessage::Side),
             _ => Share::parse(kind, body).map(OpeningMessage::Share),
         }
     }

@@ -26,6 +26,7 @@ use crate::secret::Secret;
 
 const KEY: &[u8] = b"plait sealed 3 key";
 const LATE_WITNESS: &[u8] = b"plait sealed 3 late witness";
+const SIDE_CONNECTION: &[u8] = b"plait sealed 3 side connection";
 
 /// A root, wiped when dropped.
 pub(super) struct Root(Secret);
@@ -73,8 +74,17 @@ impl Root {
 
     /// Of root 0: what the confirmations of [late witnesses](super::late_witness) are salted with.
     pub(super) fn late_salt(&self) -> Secret {
+        self.salt(LATE_WITNESS)
+    }
+
+    /// Of root 0: what the confirmations of [side connections](super::side_connection) are salted with.
+    pub(super) fn side_salt(&self) -> Secret {
+        self.salt(SIDE_CONNECTION)
+    }
+
+    fn salt(&self, info: &[u8]) -> Secret {
         let prk = self.prk();
-        let expanded = Secret::fill_with(|bytes| prk.expand(&[LATE_WITNESS], hkdf::HKDF_SHA256)?.fill(bytes));
+        let expanded = Secret::fill_with(|bytes| prk.expand(&[info], hkdf::HKDF_SHA256)?.fill(bytes));
         expanded.expect("32 bytes are one block of HKDF")
     }
 

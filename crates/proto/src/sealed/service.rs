@@ -5,6 +5,9 @@ use ring::hmac;
 
 use super::session_id::SessionId;
 
+/// What an exit is asked for in place of a host's name, which has no space.
+const EXIT: &str = "plait exit";
+
 /// The peer as the initiator's application named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
@@ -19,33 +22,62 @@ impl Service {
         Service { name: name.to_lowercase(), port }
     }
 
+    /// The exit on this port: it connects to the [destination](crate::exit) that the initiator names.
+    #[must_use]
+    pub fn exit(port: u16) -> Service {
+        Service { name: EXIT.to_owned(), port }
+    }
+
     pub(super) fn requested(&self, session: &SessionId) -> RequestedService {
         RequestedService { port: self.port, name: name_tag(session, &self.name) }
     }
 }
 
-/// The services that a responder answers for: each a port, under a name or under any.
+/// The services that a responder answers for: each a port, under a name or under any but that of an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Services(Vec<(Option<String>, u16)>);
+pub struct Services {
+    names: Vec<(Option<String>, u16)>,
+    /// The indices of those whose initiators must authenticate.
+    identified: Vec<usize>,
+}
 
 impl Services {
     /// Those on these ports, each under its name, or under any.
     #[must_use]
     pub fn new(services: Vec<(Option<String>, u16)>) -> Services {
-        Services(services)
+        Services { names: services, identified: Vec::new() }
+    }
+
+    /// These services, of which those with the indices `identified` are for initiators that authenticate.
+    #[must_use]
+    pub fn with_identified(self, identified: Vec<usize>) -> Services {
+        Services { identified, ..self }
     }
 
     /// The service on this port, under any name.
     #[must_use]
     pub fn on_port(port: u16) -> Services {
-        Services(vec![(None, port)])
+        Services::new(vec![(None, port)])
     }
 
-    pub(super) fn include(&self, session: &SessionId, requested: &RequestedService) -> bool {
-        self.0.iter().any(|(name, port)| {
-            let is_named = |name: &String| name_tag(session, &name.to_lowercase()) == requested.name;
-            *port == requested.port && name.as_ref().is_none_or(is_named)
-        })
+    /// The exit on these ports.
+    #[must_use]
+    pub fn exit(ports: impl IntoIterator<Item = u16>) -> Services {
+        Services::new(ports.into_iter().map(|port| (Some(EXIT.to_owned()), port)).collect())
+    }
+
+    /// The index of the requested one: that with its name, or else the one under any name.
+    pub(super) fn find(&self, session: &SessionId, requested: &RequestedService) -> Option<usize> {
+        let is_named = |name: &str| name_tag(session, &name.to_lowercase()) == requested.name;
+        let on_port = || self.names.iter().enumerate().filter(|(_, (_, port))| *port == requested.port);
+        let named = on_port().find(|(_, (name, _))| name.as_deref().is_some_and(is_named));
+        let any = || on_port().find(|(_, (name, _))| name.is_none() && !is_named(EXIT));
+        named.or_else(any).map(|(index, _)| index)
+    }
+
+    /// Whether an initiator that asks for the one with this index must authenticate.
+    pub(super) fn requires_identity(&self, index: usize) -> bool {
+        self.identified.contains(&index)
     }
 }
 
@@ -88,8 +120,29 @@ mod tests {
             (Services::new(vec![(None, 80), (Some("server.example".into()), 443)]), true),
             (Services::new(Vec::new()), false),
         ] {
-            assert_eq!(services.include(&session, &requested), expected, "{services:?}");
+            assert_eq!(services.find(&session, &requested).is_some(), expected, "{services:?}");
         }
+    }
+
+    #[test]
+    fn the_service_with_the_requested_name_takes_precedence() {
+        let session = SessionId::new([7; 32]);
+        let services = Services::new(vec![(None, 443), (Some("b.example".into()), 443), (None, 80)]);
+        let find = |name, port| services.find(&session, &Service::new(name, port).requested(&session));
+        assert_eq!(find("b.example", 443), Some(1));
+        assert_eq!(find("a.example", 443), Some(0));
+        assert_eq!(find("b.example", 80), Some(2));
+        assert_eq!(find("b.example", 81), None);
+    }
+
+    #[test]
+    fn an_exit_is_no_service_under_any_name() {
+        let session = SessionId::new([7; 32]);
+        let [exit, other] = [Service::exit(443), Service::new("a", 443)].map(|it| it.requested(&session));
+        assert_eq!(Services::on_port(443).find(&session, &exit), None);
+        let exits = Services::exit([443]);
+        assert_eq!((exits.find(&session, &exit), exits.find(&session, &other)), (Some(0), None));
+        assert_eq!(Services::exit([444]).find(&session, &exit), None);
     }
 
     #[test]

@@ -25,6 +25,25 @@ pub(super) const FILE: &str = include_str!("../../../../tests/data/protocol/seal
 pub(super) struct Vectors {
     pub(super) handshakes: Vec<Handshake>,
     pub(super) updates: Vec<Updates>,
+    pub(super) side_connections: Vec<SideConnection>,
+}
+
+/// The messages of a side connection, and a copy of the initiator's second record.
+#[derive(Deserialize)]
+pub(super) struct SideConnection {
+    pub(super) mode: String,
+    pub(super) session: String,
+    pub(super) handshake_hash: String,
+    pub(super) initiator_to_responder: String,
+    pub(super) responder_to_initiator: String,
+    pub(super) salt: String,
+    pub(super) path: u8,
+    pub(super) initiator_share: String,
+    pub(super) responder_share: String,
+    pub(super) side: String,
+    pub(super) share: String,
+    pub(super) confirm: String,
+    pub(super) copy: String,
 }
 
 /// The key updates of a session.

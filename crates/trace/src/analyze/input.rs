@@ -1,5 +1,6 @@
 //! The inputs of an analysis: captures, directories, stdin and the output of other tools.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,40 @@ use thiserror::Error;
 
 use crate::external_metrics::{ExternalMetric, ExternalMetricError};
 use crate::read::Capture;
+
+/// Something to analyze.
+pub enum Source {
+    /// A file, a directory with captures, or stdin for `-`.
+    Path(PathBuf),
+    /// A capture that is already open.
+    Reader {
+        /// What errors and the report call it.
+        name: String,
+        /// Its content, from the start.
+        input: Box<dyn Read>,
+    },
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.fmt(f),
+            Self::Reader { name, .. } => name.fmt(f),
+        }
+    }
+}
+
+/// Replaces directories by what [`input_files`] finds in them.
+pub(crate) fn without_directories(sources: Vec<Source>) -> Result<Vec<Source>, InputError> {
+    let mut found = Vec::new();
+    for source in sources {
+        match source {
+            Source::Path(path) => found.extend(input_files(&[path])?.into_iter().map(Source::Path)),
+            reader @ Source::Reader { .. } => found.push(reader),
+        }
+    }
+    Ok(found)
+}
 
 /// An input that cannot be used.
 #[derive(Debug, Error)]
@@ -79,32 +114,38 @@ pub(crate) enum Input<R: Read> {
     ExternalMetrics(Vec<ExternalMetric>),
 }
 
-/// Opens a file, or stdin for `-`. Captures are read through what `wrap` returns.
+/// Opens a source that is not a directory. Captures are read through what `wrap` returns.
 pub(crate) fn open<R: Read>(
-    path: &Path,
+    source: Source,
     wrap: impl FnOnce(Box<dyn Read>) -> R,
 ) -> Result<Input<R>, InputError> {
-    let name = path.display().to_string();
-    let input: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(io::stdin().lock()),
-        _ => match File::open(path) {
-            Ok(file) => Box::new(file),
-            Err(source) => return Err(InputError::Open { path: name, source }),
-        },
+    let (name, file, input) = match source {
+        Source::Reader { name, input } => (name, None, input),
+        Source::Path(path) => {
+            let name = path.display().to_string();
+            let input: Box<dyn Read> = match path.to_str() {
+                Some("-") => Box::new(io::stdin().lock()),
+                _ => match File::open(&path) {
+                    Ok(file) => Box::new(file),
+                    Err(source) => return Err(InputError::Open { path: name, source }),
+                },
+            };
+            // Only a regular file can be read again from its start.
+            (name, path.is_file().then_some(path), input)
+        }
     };
-    match CaptureReader::new(wrap(input)) {
-        Ok(reader) => {
+    match (CaptureReader::new(wrap(input)), file) {
+        (Ok(reader), _) => {
             let path = crate::path::Path { name, role: Role::Untrusted };
             Ok(Input::Capture(Box::new(Capture { path, reader })))
         }
-        // Only a regular file can be read again from its start.
-        Err(CaptureError::NotACapture { got }) if path.is_file() => match ExternalMetric::read(path) {
+        (Err(CaptureError::NotACapture { got }), Some(file)) => match ExternalMetric::read(&file) {
             Ok(external_metrics) => Ok(Input::ExternalMetrics(external_metrics)),
             Err(ExternalMetricError::Unknown { .. }) => {
                 Err(InputError::Capture { path: name, source: CaptureError::NotACapture { got } })
             }
             Err(ExternalMetricError::Read { source, .. }) => Err(InputError::Open { path: name, source }),
         },
-        Err(source) => Err(InputError::Capture { path: name, source }),
+        (Err(source), _) => Err(InputError::Capture { path: name, source }),
     }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use plait_config::{AtomicFile, with_path};
 
-use crate::export::csv::{ConnectionTable, SubflowTable};
+use crate::export::csv::CsvWriter;
 use crate::export::parquet::SeriesFile;
+use crate::export::table::{ConnectionTable, SubflowTable};
 use crate::export::{Exporter, JsonWriter, document};
 use crate::interval::Interval;
 use crate::report::Report;
@@ -21,8 +22,8 @@ use crate::report::Report;
 pub(super) struct OutputDirectory {
     path: PathBuf,
     json: JsonWriter<AtomicFile>,
-    connections: ConnectionTable<AtomicFile>,
-    subflows: SubflowTable<AtomicFile>,
+    connections: CsvWriter<ConnectionTable, AtomicFile>,
+    subflows: CsvWriter<SubflowTable, AtomicFile>,
     series: SeriesFile<AtomicFile>,
     report: Report,
     /// Locked against a second writer of the same directory.
@@ -48,8 +49,8 @@ impl OutputDirectory {
         let file = |name| AtomicFile::create(path.join(name));
         Ok(Self {
             json: JsonWriter::new(file(DOCUMENT)?),
-            connections: ConnectionTable::new(file("connections.csv")?)?,
-            subflows: SubflowTable::new(file("subflows.csv")?)?,
+            connections: CsvWriter::new(file("connections.csv")?)?,
+            subflows: CsvWriter::new(file("subflows.csv")?)?,
             series: SeriesFile::new(file("series.parquet")?, interval)?,
             report: Report::new(captures, interval),
             path: path.to_owned(),
@@ -178,8 +179,8 @@ mod tests {
         assert_eq!(rows.len(), 4);
         assert_eq!(&rows[3][column("subflow")], "2");
         assert_eq!(&rows[3][column("retransmitted_bytes_client_to_server")], "100");
-        assert_eq!(&rows[3][column("rtt_p95_ms_server_to_client")], "2");
-        assert_eq!(&rows[3][column("rtt_p95_ms_client_to_server")], "");
+        assert_eq!(&rows[3][column("rtt_p95_s_server_to_client")], "0.002");
+        assert_eq!(&rows[3][column("rtt_p95_s_client_to_server")], "");
 
         let file = File::open(directory.path().join("series.parquet")).expect("readable");
         let reader = SerializedFileReader::new(file).expect("Parquet");
@@ -194,7 +195,7 @@ mod tests {
             rows += 1;
             bytes += row.get_long(column("bytes")).expect("a number");
             assert_eq!(row.get_string(column("direction")).expect("text"), "client_to_server");
-            let found = row.get_long(column("position_end")).is_ok();
+            let found = row.get_long(column("position_end_bytes")).is_ok();
             assert_eq!(found, row.get_long(column("bytes")).expect("a number") > 0);
         }
         let expected: u64 = (1..=intervals).map(|number| sample::interval(1, number).counts.bytes).sum();

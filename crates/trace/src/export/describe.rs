@@ -4,12 +4,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::Version;
 
 use super::document::{
     Checksums, Close, Connection, DamagedCapture, DirectionStats, DurationStats, Event, Failover,
-    Interarrival, Jitter, PerDirection, Skipped, Subflow, Totals,
+    Interarrival, Jitter, PerDirection, Skipped, Subflow, Time, Totals,
 };
 use crate::connection::{self, Fallback, Protocol};
 use crate::direction::Direction;
@@ -60,7 +59,7 @@ impl From<&connection::Connection> for Connection {
             fallback: connection.fallback.map(Fallback::text),
             token_client: token(Direction::ClientToServer),
             token_server: token(Direction::ServerToClient),
-            start: seconds(start),
+            start: Time(start),
             duration_s: end.since(start).unwrap_or_default().as_secs_f64(),
             new_bytes: PerDirection::from_fn(|direction| sum(connection, direction, |stats| stats.new)),
             completion_s: PerDirection::from_fn(|direction| {
@@ -101,7 +100,7 @@ impl Subflow {
             accepted: subflow.accepted,
             authentic: subflow.authentic,
             backup: subflow.backup,
-            start: seconds(subflow.first_seen),
+            start: Time(subflow.first_seen),
             duration_s: subflow.last_seen.since(subflow.first_seen).unwrap_or_default().as_secs_f64(),
             syn_rtt_ms: subflow.syn_rtt.map(milliseconds),
             close: Close::from(subflow.close),
@@ -202,9 +201,9 @@ impl Failover {
             path: path(failover.subflow),
             subflow: failover.subflow + 1,
             direction: failover.direction,
-            from: seconds(failover.from),
-            to: failover.to.map(seconds),
-            resumed: failover.resumed.map(seconds),
+            from: Time(failover.from),
+            to: failover.to.map(Time),
+            resumed: failover.resumed.map(Time),
             stall_s: failover.stall.map(|stall| stall.as_secs_f64()),
             taken_over_by: failover.taken_over_by.map(path),
             taken_over_by_subflow: failover.taken_over_by.map(|subflow| subflow + 1),
@@ -216,7 +215,7 @@ impl Failover {
 impl From<&crate::event::Event> for Event {
     fn from(event: &crate::event::Event) -> Self {
         let mut found = Self {
-            time: seconds(event.time),
+            time: Time(event.time),
             subflow: event.subflow + 1,
             direction: event.sender,
             event: "",
@@ -272,10 +271,6 @@ impl fmt::Display for Skipped {
         }
         Ok(())
     }
-}
-
-fn seconds(time: Timestamp) -> f64 {
-    time.0 as f64 / 1e9
 }
 
 fn milliseconds(duration: Duration) -> f64 {

@@ -6,8 +6,9 @@
 
 use std::net::SocketAddr;
 
+use plait_wire::capture::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::direction::Direction;
 use crate::external_metrics::ExternalMetric;
@@ -51,7 +52,8 @@ pub struct Connection {
     #[schemars(regex(pattern = "^[0-9a-f]{8}$"))]
     pub token_server: Option<String>,
     /// Time of its first captured packet.
-    pub start: f64,
+    #[schemars(with = "f64")]
+    pub start: Time,
     /// From its first to its last captured packet.
     #[schemars(range(min = 0.0))]
     pub duration_s: f64,
@@ -94,7 +96,8 @@ pub struct Subflow {
     /// Whether a side requested backup priority, at its opening or with the last MP_PRIO.
     pub backup: bool,
     /// Time of its first captured packet.
-    pub start: f64,
+    #[schemars(with = "f64")]
+    pub start: Time,
     /// From its first to its last captured packet.
     #[schemars(range(min = 0.0))]
     pub duration_s: f64,
@@ -251,11 +254,14 @@ pub struct Failover {
     /// The direction whose data was delayed.
     pub direction: Direction,
     /// Last packet from the path's far side before the silence.
-    pub from: f64,
+    #[schemars(with = "f64")]
+    pub from: Time,
     /// First packet after it; null if the captures end before.
-    pub to: Option<f64>,
+    #[schemars(with = "Option<f64>")]
+    pub to: Option<Time>,
     /// When data crossed the path again; null if the captures end before.
-    pub resumed: Option<f64>,
+    #[schemars(with = "Option<f64>")]
+    pub resumed: Option<Time>,
     /// Longest time in which the receiving application got nothing; null if unknown.
     #[schemars(range(min = 0.0))]
     pub stall_s: Option<f64>,
@@ -272,7 +278,8 @@ pub struct Failover {
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Event {
     /// When it was captured.
-    pub time: f64,
+    #[schemars(with = "f64")]
+    pub time: Time,
     /// The subflow on which it was sent, counting from 1.
     #[schemars(range(min = 1))]
     pub subflow: usize,
@@ -333,6 +340,28 @@ pub struct DamagedCapture {
     pub capture: String,
     /// What is wrong with it.
     pub error: String,
+}
+
+/// A time to the nanosecond; in the document, seconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub Timestamp);
+
+impl Time {
+    /// Seconds since 1970, to some 200 ns.
+    pub fn seconds(self) -> f64 {
+        self.0.0 as f64 / 1e9
+    }
+
+    /// Seconds since another time, negative before it.
+    pub fn seconds_since(self, other: Self) -> f64 {
+        (i128::from(self.0.0) - i128::from(other.0.0)) as f64 / 1e9
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.seconds())
+    }
 }
 
 /// A value for each direction.

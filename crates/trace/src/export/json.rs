@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use plait_config::SCHEMA_VERSION;
+
 use super::document;
 use super::exporter::Exporter;
 
@@ -19,12 +21,19 @@ impl<W: Write> JsonWriter<W> {
         Self { out, connections: 0 }
     }
 
+    fn begin(&mut self) -> io::Result<()> {
+        write!(self.out, r#"{{"schema_version":{SCHEMA_VERSION},"connections":["#)
+    }
+
     /// Ends the document and returns the writer.
     ///
     /// # Errors
     /// Writing fails.
     pub(crate) fn into_inner(mut self, totals: &document::Totals) -> io::Result<W> {
-        self.out.write_all(if self.connections == 0 { b"{\"connections\":[" } else { b"\n" })?;
+        match self.connections {
+            0 => self.begin()?,
+            _ => self.out.write_all(b"\n")?,
+        }
         let totals = serde_json::to_string(totals)?;
         // The members of this object, which is never empty, follow the connections.
         writeln!(self.out, "],\n{}", &totals[1..])?;
@@ -35,7 +44,10 @@ impl<W: Write> JsonWriter<W> {
 
 impl<W: Write> Exporter for JsonWriter<W> {
     fn connection(&mut self, connection: &document::Connection) -> io::Result<()> {
-        self.out.write_all(if self.connections == 0 { b"{\"connections\":[\n" } else { b",\n" })?;
+        match self.connections {
+            0 => self.begin().and_then(|()| self.out.write_all(b"\n"))?,
+            _ => self.out.write_all(b",\n")?,
+        }
         self.connections += 1;
         Ok(serde_json::to_writer(&mut self.out, connection)?)
     }
@@ -70,6 +82,7 @@ mod tests {
             let found: Vec<_> = document["connections"].as_array().expect("a list").iter().collect();
             assert_eq!(found.into_iter().map(|it| it["id"].clone()).collect::<Vec<_>>(), ids);
             assert_eq!(document["packets"], 7);
+            assert_eq!(document["schema_version"], SCHEMA_VERSION);
             assert_eq!(document["skipped"]["not_ip"], 0);
         }
     }

@@ -6,12 +6,15 @@ use plait_wire::capture::Timestamp;
 
 use crate::direction::Direction;
 use crate::export::document::{
-    Close, Connection, DirectionStats, DurationStats, Exposure, PerDirection, RttSource, Subflow, Volume,
+    Close, Connection, DirectionStats, DurationStats, Exposure, PerDirection, RttSource, Subflow, Time,
+    Volume,
 };
 use crate::interval::{Interval, IntervalCounts};
 
 /// Text that a CSV table has to quote.
 pub(crate) const QUOTED: &str = "he said \"no, never\",\nand left";
+
+const START: Time = Time(Timestamp(1_795_226_246_500_000_000));
 
 /// A connection of two subflows.
 pub(crate) fn connection(id: u64) -> Connection {
@@ -23,7 +26,7 @@ pub(crate) fn connection(id: u64) -> Connection {
         fallback: Some(QUOTED),
         token_client: Some("5f0c21aa".into()),
         token_server: None,
-        start: 1795226246.5,
+        start: START,
         duration_s: 2.0,
         bytes: PerDirection::from_fn(|_| 1000 * id),
         new_bytes: PerDirection::from_fn(|_| 900 * id),
@@ -45,7 +48,7 @@ fn subflow(id: u64, index: u16) -> Subflow {
         accepted: true,
         authentic: None,
         backup: false,
-        start: 1795226246.5,
+        start: START,
         duration_s: 2.0,
         syn_rtt_ms: Some(0.25),
         close: Close { kind: "fin", by: None, reason: None },

@@ -203,7 +203,7 @@ impl<'a> View<'a> {
     }
 
     fn highlights(&self) -> Vec<(Range<f64>, String)> {
-        let since = |time: f64| time - self.connection.start;
+        let since = |time: document::Time| time.seconds_since(self.connection.start);
         let failovers = self.connection.failovers.iter();
         failovers
             .filter(|failover| failover.direction == self.direction)
@@ -240,7 +240,7 @@ impl<'a> View<'a> {
     /// Start of an interval in seconds since the connection's start. Intervals are aligned to the clock, so the first one may
     /// start earlier.
     fn time(&self, interval: u64) -> f64 {
-        (interval as f64 * self.interval - self.connection.start).max(0.0)
+        (interval as f64 * self.interval - self.connection.start.seconds()).max(0.0)
     }
 
     fn name(&self, index: usize) -> String {

@@ -17,15 +17,24 @@ use crate::external_metrics::ExternalMetric;
 /// The style of HTML reports, which `plait audit` shares.
 pub const STYLE: &str = include_str!("page/report.css");
 
+/// Functions of the page's scripts for numbers, times and elements, which `plait web` shares.
+pub const TEXT_SCRIPT: &str = include_str!("page/text.js");
+
+/// uPlot, which draws the plots.
+pub const UPLOT_SCRIPT: &str = include_str!("uplot/uPlot.iife.min.js");
+
+/// The style of uPlot.
+pub const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
+
 const PAGE: &str = include_str!("page/report.html");
 
 /// The replacement of each `{{name}}` in [`PAGE`].
 const PARTS: [(&str, &str); 8] = [
-    ("uplot.css", include_str!("uplot/uPlot.min.css")),
+    ("uplot.css", UPLOT_STYLE),
     ("report.css", STYLE),
-    ("uplot.js", include_str!("uplot/uPlot.iife.min.js")),
+    ("uplot.js", UPLOT_SCRIPT),
     ("uplot-license", include_str!("uplot/LICENSE")),
-    ("text.js", include_str!("page/text.js")),
+    ("text.js", TEXT_SCRIPT),
     ("plots.js", include_str!("page/plots.js")),
     ("external_metrics.js", include_str!("page/external_metrics.js")),
     ("report.js", include_str!("page/report.js")),
@@ -160,7 +169,7 @@ impl Series {
         let interval_s = interval_s * f64::from(series.doublings()).exp2();
         let first = series.span().map_or(0, |span| span.start);
         Self {
-            start_s: microseconds(first as f64 * interval_s - reported.connection.start),
+            start_s: microseconds(first as f64 * interval_s - reported.connection.start.seconds()),
             interval_s,
             sent: PerDirection::from_fn(|direction: Direction| {
                 series.sent(direction).map(|series| Columns::new(series, first)).collect()

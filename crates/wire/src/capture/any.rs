@@ -9,10 +9,13 @@ use super::{CaptureError, PcapReader, PcapngReader, Record, Timestamp};
 /// The largest window of a zstd frame, as a power of two: 32 MiB, enough for all levels up to 20.
 const ZSTD_WINDOW_LOG: u32 = 25;
 
+/// The memory for decoding an xz block, in KiB: enough for the dictionary of 64 MiB of `xz -9`.
+const XZ_MEMORY_KIB: u32 = 65 << 10;
+
 /// Reads a capture of any supported format, plain or compressed, from any input: a file, a pipe, memory.
 ///
 /// Format and compression are detected by the first bytes, never by a file name. Compressed input is decompressed as it
-/// is read, in bounded memory; several gzip members or zstd frames are read as one file. Truncated compressed input
+/// is read, in bounded memory; several gzip members, zstd frames or xz streams are read as one file. Truncated compressed input
 /// yields everything before its end; if it is damaged, some of the data before the damage is lost too. After an error
 /// the reader is at its end: the next call returns `Ok(None)`.
 #[derive(Debug)]
@@ -46,6 +49,10 @@ impl<R: Read> CaptureReader<R> {
                 let mut decoder = zstd::Decoder::new(input)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG)?;
                 (Some(Compression::Zstd), Unpacked::Zstd(Box::new(decoder)))
+            }
+            Kind::Compressed(Compression::Xz) => {
+                let decoder = lzma_rust2::XzReader::new_mem_limit(BufReader::new(input), true, XZ_MEMORY_KIB);
+                (Some(Compression::Xz), Unpacked::Xz(Box::new(decoder)))
             }
         };
         let (kind, unpacked) = look(unpacked)?;
@@ -125,6 +132,7 @@ enum Unpacked<R: Read> {
     Plain(R),
     Gzip(Box<flate2::read::MultiGzDecoder<R>>),
     Zstd(Box<zstd::Decoder<'static, BufReader<R>>>),
+    Xz(Box<lzma_rust2::XzReader<BufReader<R>>>),
 }
 
 impl<R: Read> Read for Unpacked<R> {
@@ -133,10 +141,13 @@ impl<R: Read> Read for Unpacked<R> {
             Self::Plain(input) => return input.read(buffer),
             Self::Gzip(decoder) => decoder.read(buffer),
             Self::Zstd(decoder) => decoder.read(buffer),
+            Self::Xz(decoder) => decoder.read(buffer),
         };
         read.map_err(|error| match error.kind() {
             // The decoders' errors for invalid data; failed reads of the system have other kinds.
-            ErrorKind::InvalidInput | ErrorKind::Other => io::Error::new(ErrorKind::InvalidData, error),
+            ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::OutOfMemory | ErrorKind::Other => {
+                io::Error::new(ErrorKind::InvalidData, error)
+            }
             _ => error,
         })
     }
@@ -148,6 +159,7 @@ impl<R: Read> fmt::Debug for Unpacked<R> {
             Self::Plain(_) => "Plain",
             Self::Gzip(_) => "Gzip",
             Self::Zstd(_) => "Zstd",
+            Self::Xz(_) => "Xz",
         })
     }
 }

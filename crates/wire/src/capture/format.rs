@@ -29,6 +29,8 @@ pub enum Compression {
     Gzip,
     /// RFC 8878.
     Zstd,
+    /// The .xz format of XZ Utils.
+    Xz,
 }
 
 /// A kind of input that can be read.
@@ -45,6 +47,7 @@ impl Kind {
             Self::Capture(Format::Pcapng) => "a pcapng file",
             Self::Compressed(Compression::Gzip) => "a gzip file",
             Self::Compressed(Compression::Zstd) => "a zstd file",
+            Self::Compressed(Compression::Xz) => "an xz file",
         }
     }
 }
@@ -71,12 +74,12 @@ pub(super) fn recognise(head: &[u8]) -> Result<Kind, CaptureError> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             return Ok(Kind::Compressed(Compression::Zstd));
         }
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => return Ok(Kind::Compressed(Compression::Xz)),
         [0x34, 0xcd, 0xb2, 0xa1, ..] | [0xa1, 0xb2, 0xcd, 0x34, ..] => {
             ("the modified pcap format of old Linux systems", CONVERT)
         }
         [b's', b'n', b'o', b'o', b'p', 0, ..] => ("a snoop capture", CONVERT),
         [b'R', b'T', b'S', b'S', ..] | [b'G', b'M', b'B', b'U', ..] => ("a Network Monitor capture", CONVERT),
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => ("an xz file", "unpack it with `unxz`"),
         [b'B', b'Z', b'h', ..] => ("a bzip2 file", "unpack it with `bunzip2`"),
         [0x04, 0x22, 0x4d, 0x18, ..] => ("an lz4 file", "unpack it with `unlz4`"),
         [b'P', b'K', 3, 4, ..] => ("a zip file", "unpack it with `unzip`"),
@@ -88,4 +91,4 @@ pub(super) fn recognise(head: &[u8]) -> Result<Kind, CaptureError> {
 const CONVERT: &str = "`editcap -F pcap IN OUT` converts it";
 
 /// All supported inputs, for error messages.
-pub(super) const EXPECTED: &str = "a pcap or pcapng file, plain or compressed by gzip or zstd";
+pub(super) const EXPECTED: &str = "a pcap or pcapng file, plain or compressed by gzip, zstd or xz";

@@ -122,9 +122,13 @@ fn paper_page(paper: &Paper, items: &[Assessed]) -> String {
         }
         let name = format!("{}/{}", paper.id, item.id);
         let runs = items.iter().flat_map(|other| &other.found).copied();
-        let mut drawn: Vec<String> =
-            runs.flat_map(|found| pictures(found, |figure| figure == Some(&*name))).collect();
-        drawn.dedup();
+        // Several items may have the same runs.
+        let mut drawn: Vec<String> = Vec::new();
+        for picture in runs.flat_map(|found| pictures(found, |figure| figure == Some(&*name))) {
+            if !drawn.contains(&picture) {
+                drawn.push(picture);
+            }
+        }
         page += &drawn.concat();
         for found in found {
             if shown.iter().all(|other| other.name != found.name) {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::policy::stats::table;
 use crate::policy::trace;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, json_line};
 
 /// Prints results.
 pub(super) struct Report {
@@ -77,7 +77,7 @@ impl Report {
             changes: &changes,
         };
         if self.json {
-            writeln!(self.out, "{}", serde_json::to_string(&line)?)?;
+            writeln!(self.out, "{}", json_line(&line)?)?;
         } else if !run.chains.is_empty() {
             writeln!(self.out, "{}", text(&line))?;
         }
@@ -98,7 +98,7 @@ impl Report {
                 "skipped": statistics.skipped,
                 "subflows": dry_run.flows()?,
             });
-            writeln!(self.out, "{}", serde_json::to_string(&document)?)?;
+            writeln!(self.out, "{}", json_line(&document)?)?;
         } else {
             let gap = if matched > 0 { "\n" } else { "" };
             writeln!(

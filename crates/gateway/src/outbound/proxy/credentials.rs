@@ -7,6 +7,7 @@ use ring::hmac;
 use zeroize::Zeroizing;
 
 /// A user name and password, stored as a keyed digest.
+#[derive(Clone)]
 pub struct Credentials {
     key: hmac::Key,
     expected: hmac::Tag,

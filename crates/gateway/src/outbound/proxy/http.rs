@@ -13,8 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 
 use super::credentials::Credentials;
-use super::target::{ProxyError, Target};
+use super::proxy_error::ProxyError;
 use crate::outbound::open::{OpenError, Opened};
+use crate::outbound::target::Target;
 use crate::socket::{close_on_drop, reset_on_drop};
 use crate::stream::Stream;
 
@@ -74,6 +75,10 @@ impl Request {
     pub(super) async fn deny(mut self, why: &OpenError) -> Result<(), ProxyError> {
         let status = match why {
             OpenError::Connect(error) if error.kind() == io::ErrorKind::TimedOut => "504 Gateway Timeout",
+            OpenError::Connect(error) if error.kind() == io::ErrorKind::PermissionDenied => "403 Forbidden",
+            OpenError::Connect(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                "503 Service Unavailable"
+            }
             OpenError::Local(_) => "403 Forbidden",
             _ => "502 Bad Gateway",
         };

@@ -1,4 +1,4 @@
-//! SOCKS5 (RFC 1928) with and without user name and password (RFC 1929), command CONNECT.
+//! SOCKS5 (RFC 1928) with and without user name and password (RFC 1929), commands CONNECT and UDP ASSOCIATE.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,13 +12,23 @@ use fast_socks5::util::target_addr::TargetAddr;
 use tokio::net::TcpStream;
 
 use super::credentials::Credentials;
-use super::target::{ProxyError, Target};
+use super::proxy_error::ProxyError;
 use crate::outbound::open::OpenError;
+use crate::outbound::target::Target;
 
-/// A CONNECT request, not yet answered.
+/// A request, not yet answered.
 pub(super) struct Request {
+    /// For UDP ASSOCIATE, where the client sends from, if it says.
     pub(super) target: Target,
+    pub(super) command: Command,
     protocol: Socks5ServerProtocol<TcpStream, states::CommandRead>,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Connect,
+    UdpAssociate,
 }
 
 impl Request {
@@ -42,15 +52,19 @@ impl Request {
             }
         };
         let (protocol, command, address) = authenticated.read_command().await?;
-        if command != Socks5Command::TCPConnect {
-            protocol.reply_error(&ReplyError::CommandNotSupported).await?;
-            return Err(ProxyError::Request("expected CONNECT, got another SOCKS5 command".into()));
-        }
+        let command = match command {
+            Socks5Command::TCPConnect => Command::Connect,
+            Socks5Command::UDPAssociate => Command::UdpAssociate,
+            Socks5Command::TCPBind => {
+                protocol.reply_error(&ReplyError::CommandNotSupported).await?;
+                return Err(ProxyError::Request("expected CONNECT or UDP ASSOCIATE, got BIND".into()));
+            }
+        };
         let target = match address {
             TargetAddr::Ip(address) => Target::Address(address),
             TargetAddr::Domain(name, port) => Target::Name(name, port),
         };
-        Ok(Request { target, protocol })
+        Ok(Request { target, command, protocol })
     }
 
     pub(super) async fn grant(self, bound: SocketAddr) -> Result<TcpStream, ProxyError> {
@@ -74,6 +88,8 @@ fn reply(why: &OpenError) -> ReplyError {
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => ReplyError::NetworkUnreachable,
             io::ErrorKind::HostUnreachable | io::ErrorKind::NotFound => ReplyError::HostUnreachable,
             io::ErrorKind::TimedOut => ReplyError::TtlExpired,
+            io::ErrorKind::PermissionDenied => ReplyError::ConnectionNotAllowed,
+            io::ErrorKind::Unsupported => ReplyError::CommandNotSupported,
             _ => ReplyError::GeneralFailure,
         },
     }

@@ -20,11 +20,12 @@ pub(super) struct Keys {
     key: AeadKey,
     used: u64,
     since_replaced: u64,
+    replaced: u32,
 }
 
 impl Keys {
     pub(super) fn new(cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Self {
-        Self { key: AeadKey::new(cipher, key), used: 0, since_replaced: 0 }
+        Self { key: AeadKey::new(cipher, key), used: 0, since_replaced: 0, replaced: 0 }
     }
 
     /// The number of records so far, which is also the number of the next one.
@@ -41,6 +42,21 @@ impl Keys {
     pub(super) fn replace(&mut self, key: &[u8; KEY_LEN]) {
         self.key = AeadKey::new(self.key.cipher, key);
         self.since_replaced = 0;
+        self.replaced = self.replaced.wrapping_add(1);
+    }
+
+    /// How often the key was [replaced](Self::replace).
+    pub(super) fn replaced(&self) -> u32 {
+        self.replaced
+    }
+
+    /// The key and the nonce of a record that is not before the next one; `None` unless its key is the current one.
+    pub(super) fn for_record(&self, number: u64) -> Option<(&AeadKey, NonceBytes)> {
+        let ahead = number.checked_sub(self.used)?;
+        // `REKEY` happens with the first record under the new key.
+        let current = self.since_replaced.saturating_sub(1) / REKEY;
+        let wanted = self.since_replaced.checked_add(ahead)? / REKEY;
+        (wanted == current).then(|| (&self.key, self.key.cipher.nonce(number)))
     }
 
     /// The key and the nonce of the next record.
@@ -57,7 +73,7 @@ impl Keys {
     /// Keys after `used` records, given the key of the last of them.
     #[cfg(test)]
     pub(super) fn in_the_middle(cipher: AeadCipher, key: &[u8; KEY_LEN], used: u64) -> Self {
-        Self { key: AeadKey::new(cipher, key), used, since_replaced: used }
+        Self { key: AeadKey::new(cipher, key), used, since_replaced: used, replaced: 0 }
     }
 }
 

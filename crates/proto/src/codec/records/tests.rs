@@ -23,7 +23,7 @@ fn sealer_after(records: u64, cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Sealer
 }
 
 fn opener_after(records: u64, cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Opener {
-    Opener { keys: Keys::in_the_middle(cipher, key, records), state: State::Open }
+    Opener { keys: Keys::in_the_middle(cipher, key, records), state: State::Open, ahead: Ahead::default() }
 }
 
 fn seal(sealer: &mut Sealer, plain: &[u8]) -> Vec<u8> {
@@ -59,7 +59,7 @@ fn receive(opener: &mut Opener, wire: &[u8], pieces: &[usize]) -> (Vec<u8>, Resu
                         break;
                     }
                     Opened::Data { content, consumed } => (content, consumed),
-                    Opened::Control { .. } => panic!("there are none"),
+                    Opened::Control { .. } | Opened::Delivered { .. } => panic!("there are none"),
                     Opened::End { consumed: 0 } => break,
                     Opened::End { consumed } => (0..0, consumed),
                 };
@@ -484,6 +484,53 @@ fn errors_state_expected_and_actual_values() {
     ] {
         assert_eq!(error.to_string(), text);
     }
+}
+
+#[test]
+fn a_destination_has_the_same_length_for_every_content() {
+    for cipher in [AeadCipher::ChaCha20Poly1305, AeadCipher::Aes256Gcm] {
+        for (unit, padded) in [(1, 256), (100, 300), (1000, 1000), (MAX_CONTENT as u16, MAX_CONTENT)] {
+            let mut sealer = sealer(cipher).with_padding(Padding::new(unit).expect("in range"));
+            let mut opener = opener(cipher);
+            for length in [0, 1, 256] {
+                let content = vec![7; length];
+                let mut record = sealer.exit(ExitRecord::Destination, &content);
+                assert_eq!(record.len(), padded + OVERHEAD);
+                let cut = opener.open_exit(&mut record[..5], ExitRecord::Destination);
+                assert_eq!(cut, Ok(OpenedExit::Incomplete { needed: padded + OVERHEAD - 5 }));
+                let opened = opener.open_exit(&mut record, ExitRecord::Destination);
+                assert_eq!(opened, Ok(OpenedExit::Content(LENGTH..LENGTH + length)));
+                assert_eq!(record[LENGTH..LENGTH + length], content);
+            }
+        }
+    }
+}
+
+#[test]
+fn records_of_an_exit_are_rejected_elsewhere_and_others_in_their_place() {
+    let cipher = AeadCipher::ChaCha20Poly1305;
+    for kind in [ExitRecord::Destination, ExitRecord::Outcome] {
+        let mut record = sealer(cipher).exit(kind, b"text");
+        let mut opener = opener(cipher);
+        assert!(matches!(opener.open(&mut record), Err(Error::Malformed { record: 0, .. })));
+        assert!(!record.windows(4).any(|window| window == b"text"), "it leaves no plaintext");
+    }
+    let others: [fn(&mut Sealer) -> Vec<u8>; 4] = [
+        |sealer| seal(sealer, b"text"),
+        Sealer::end,
+        |sealer| sealer.control(Control::NewKey, &[]),
+        |sealer| sealer.exit(ExitRecord::Destination, b"text"),
+    ];
+    for other in others {
+        let mut record = other(&mut sealer(cipher));
+        let mut opener = opener(cipher);
+        let opened = opener.open_exit(&mut record, ExitRecord::Outcome);
+        assert!(matches!(opened, Err(Error::Malformed { record: 0, .. })), "{opened:?}");
+        assert_eq!(opener.open_exit(&mut record, ExitRecord::Outcome), opened, "it stays failed");
+    }
+    let mut failure = sealer(cipher).failure(CloseReason::Identity);
+    let opened = opener(cipher).open_exit(&mut failure, ExitRecord::Outcome);
+    assert_eq!(opened, Err(Error::Failure(CloseReason::Identity)));
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl Gateway {
     fn receive(&mut self, mut record: Vec<u8>, now: Instant) -> Result<bool, Failure> {
         match self.opener.open(&mut record)? {
             Opened::Incomplete { .. } => panic!("records are whole"),
+            Opened::Delivered { .. } => panic!("there are no copies"),
             Opened::Data { content, .. } => self.received.extend_from_slice(&record[content]),
             Opened::Control { control, content, .. } => {
                 if let Some(key) = self.updates.receive(now, control, &record[content])? {

@@ -51,6 +51,7 @@ fn rewritten(bytes: &[u8], piece: usize) -> Option<(Bytes, usize)> {
         return Some(match first {
             FirstMessage::Hello(hello) => (hello.to_bytes(), taken),
             FirstMessage::Witness(witness) => (witness.to_bytes(), taken),
+            FirstMessage::Side(side) => (side.to_bytes(), taken),
         });
     }
     let reply = parse::<Reply>(bytes, piece).map(|(reply, taken)| (reply.to_bytes(), taken));
@@ -115,7 +116,7 @@ fn every_broken_rule_has_its_own_error() {
         bytes
     };
     let first = |bytes: Vec<u8>| parse::<FirstMessage>(&bytes, 99).expect_err("a broken rule");
-    let expected = "HELLO or WITNESS";
+    let expected = "HELLO, WITNESS or SIDE";
     assert_eq!(first(changed(0, 0, 2)), MessageError::Type { expected, got: 2 });
     assert_eq!(first(changed(0, 0, 0)), MessageError::Type { expected, got: 0 });
     let length = |got| MessageError::Length { expected, min: 118, max: 1317, got };

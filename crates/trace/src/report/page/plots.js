@@ -159,7 +159,6 @@ const KINDS = {
   },
 };
 
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /** The counts of the nearest interval with round-trip samples, within the reach of a line. */
 function nearestSample({ x, interval, subflows }, index, row) {

@@ -60,8 +60,8 @@ function skippedText(skipped, sum) {
 const COLUMNS = [
   { name: "#", key: ({ id }) => id },
   { name: "protocol", text: true, key: ({ version }) => versionText(version) },
-  { name: "from", text: true, key: ({ subflows }) => subflows[0]?.src ?? "" },
-  { name: "to", text: true, key: ({ subflows }) => subflows[0]?.dst ?? "" },
+  { name: "from", text: true, address: true, key: ({ subflows }) => subflows[0]?.src ?? "" },
+  { name: "to", text: true, address: true, key: ({ subflows }) => subflows[0]?.dst ?? "" },
   { name: "start", key: ({ start }) => start, show: (start) => `${(start - earliest()).toFixed(3)} s` },
   { name: "duration", key: ({ duration_s }) => duration_s, show: secondsText },
   { name: "→ server", key: ({ bytes }) => bytes.client_to_server, show: bytesText },
@@ -102,8 +102,8 @@ function showConnections() {
     return element("th", { class: column.text && "text", scope: "col", "aria-sort": sorted }, button);
   });
   const body = rows.map((connection) => {
-    const cells = COLUMNS.map(({ key, show, text }) =>
-      element("td", { class: text && "text" }, String(show ? show(key(connection)) : key(connection))));
+    const cells = COLUMNS.map(({ key, show, text, address }) =>
+      element("td", { class: address ? "text address" : text && "text" }, String(show ? show(key(connection)) : key(connection))));
     const selected = String(connection === chosen);
     const row = element("tr", { tabindex: 0, "aria-selected": selected, "data-id": connection.id }, ...cells);
     row.addEventListener("click", () => choose(connection));
@@ -267,7 +267,7 @@ function showSubflows() {
   const counted = ({ segments, bytes }) => [countText(segments), segments ? bytesText(bytes) : null];
   const columns = [
     ["", (s, sent, index) => [element("span", {}, lineSample(index), ` ${index + 1}`)], "text"],
-    ["path", ({ src, dst }) => [src, `→ ${dst}`], "text"],
+    ["path", ({ src, dst }) => [src, `→\u00a0${dst}`], "text address"],
     ["carried", (s, { bytes, share }) => [bytesText(bytes), bytes ? percentText(share) : null]],
     ["RTT mean ± σ", (s, { rtt_ms, rtt_source, ack_rtt_ms }) => (rtt_ms
       ? [`${msText(rtt_ms.mean).replace(" ms", "")} ± ${msText(rtt_ms.stddev)}`,

@@ -58,6 +58,8 @@ function closeText({ kind, by, reason }) {
   return (names[kind] ?? kind) + side + (reason === null ? "" : `, reason ${reason}`);
 }
 
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+
 const byId = (id) => document.getElementById(id);
 
 /** An element with attributes and children; strings become text nodes, never markup. */

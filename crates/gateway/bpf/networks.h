@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* The networks that a host reaches without plait, and the network namespace of a packet. */
+#ifndef PLAIT_GATEWAY_NETWORKS_H
+#define PLAIT_GATEWAY_NETWORKS_H
+
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include "kernel.h"
+#include "intf.h"
+#include "loopback.h"
+
+#define MAX_NETWORKS 65536
+
+#define PORT_DHCP_SERVER 67
+#define PORT_DHCP_CLIENT 68
+#define PORT_DHCPV6_CLIENT 546
+#define PORT_DHCPV6_SERVER 547
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_NETWORKS);
+	__type(key, struct plait_net_v4);
+	__type(value, __u8);
+} excluded_v4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_NETWORKS);
+	__type(key, struct plait_net_v6);
+	__type(value, __u8);
+} excluded_v6 SEC(".maps");
+
+/* Addresses are in network order. */
+static __always_inline int is_excluded_v4(__u32 address)
+{
+	struct plait_net_v4 key = {.prefix_length = 32, .address = address};
+
+	return bpf_map_lookup_elem(&excluded_v4, &key) != NULL;
+}
+
+static __always_inline int is_excluded_v6(const __u32 address[4])
+{
+	struct plait_net_v6 key = {.prefix_length = 128};
+
+	if (is_mapped(address))
+		return is_excluded_v4(address[3]);
+	key.address[0] = address[0];
+	key.address[1] = address[1];
+	key.address[2] = address[2];
+	key.address[3] = address[3];
+	return bpf_map_lookup_elem(&excluded_v6, &key) != NULL;
+}
+
+/* Ports in network order; 0: any of the client. */
+static __always_inline int is_dhcp(__u16 source, __u16 destination)
+{
+	return (destination == bpf_htons(PORT_DHCP_SERVER) &&
+		(!source || source == bpf_htons(PORT_DHCP_CLIENT))) ||
+	       (destination == bpf_htons(PORT_DHCPV6_SERVER) &&
+		(!source || source == bpf_htons(PORT_DHCPV6_CLIENT)));
+}
+
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
+
+/*
+ * The cookie of the network namespace that a packet leaves, for programs at the egress of a cgroup, whose helper for it is newer
+ * (6.16). 0 before Linux 6.2, where the loader does not attach them.
+ */
+static __always_inline __u64 namespace_of(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb;
+
+	if (!bpf_cast_to_kern_ctx)
+		return 0;
+	skb = bpf_cast_to_kern_ctx(ctx);
+	return skb->dev->nd_net.net->net_cookie;
+}
+
+#endif

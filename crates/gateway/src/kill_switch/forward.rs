@@ -1,0 +1,55 @@
+//! Stops what a host forwards, by `bpf/kill_switch_forward.bpf.c` at netfilter's forward hook.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use libbpf_rs::{NF_INET_FORWARD, NFPROTO_IPV4, NFPROTO_IPV6, NetfilterOpts};
+use plait_linux::bpf_link;
+
+use super::KillSwitchError;
+use crate::bpf;
+use crate::networks::Networks;
+use crate::skeleton::kill_switch_forward::KillSwitchForwardSkelBuilder;
+
+/// The pins of the links.
+pub(super) const FORWARD_V4: &str = "forward_v4";
+pub(super) const FORWARD_V6: &str = "forward_v6";
+
+/// After the firewall's chains (NF_IP_PRI_FILTER is 0). No two programs may have the same.
+const PRIORITY: i32 = 100;
+
+/// Drops what this network namespace would forward to other networks than these, as long as the links are pinned in a directory.
+pub(super) fn stop(directory: &Path, excluded: &Networks) -> Result<(), KillSwitchError> {
+    let mut storage = MaybeUninit::uninit();
+    let [v4, v6] = excluded.maps();
+    let skeleton = bpf::load_sharing(
+        "kill_switch_forward",
+        KillSwitchForwardSkelBuilder::default(),
+        &mut storage,
+        |open| {
+            open.maps.excluded_v4.reuse_fd(v4.as_fd())?;
+            open.maps.excluded_v6.reuse_fd(v6.as_fd())
+        },
+    )?;
+    let programs = [
+        (&skeleton.progs.kill_switch_forward_v4, NFPROTO_IPV4, FORWARD_V4),
+        (&skeleton.progs.kill_switch_forward_v6, NFPROTO_IPV6, FORWARD_V6),
+    ];
+    for (program, protocol_family, name) in programs {
+        let path = directory.join(name);
+        if path.exists() {
+            continue;
+        }
+        let hook = NetfilterOpts {
+            protocol_family,
+            hooknum: NF_INET_FORWARD,
+            priority: PRIORITY,
+            ..Default::default()
+        };
+        let link = program.attach_netfilter_with_opts(hook).map_err(io::Error::other)?;
+        bpf_link::pin(link.as_fd(), &path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! Redirects the connections of a whole host, or of its slices, users or programs.
+//!
+//! As for one program ([`super::run`]), but the programs of `bpf/redirect.bpf.c` are attached to the root of the control groups, or
+//! to slices, for as long as the gateway lives. They leave out its own traffic, that of other network namespaces, and what goes to
+//! excluded networks.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use libbpf_rs::btf::{Btf, types};
+use plait_linux::interfaces::Changes;
+use plait_linux::{cgroup, netns};
+use tokio::net::TcpListener;
+use tracing::{debug, warn};
+
+use super::dns::DnsSockets;
+use super::held_syn::LoopbackSender;
+use super::open::Outbound;
+use super::redirect::{Listeners, LoadedRedirect, Redirect, Scope};
+use super::redirected::RedirectedConnections;
+use super::route::Route;
+use crate::bpf::{BpfError, Programs};
+use crate::gateway::Gateway;
+use crate::kill_switch::{KillSwitch, KillSwitchError};
+use crate::networks::connected;
+use crate::socket::watch_readable;
+
+/// Changes of interfaces come in groups.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Whose connections are redirected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSettings {
+    /// The control groups, from the root of the hierarchy; without any, all.
+    pub slices: Vec<PathBuf>,
+    /// The users, by their ids; without any, all.
+    pub users: Vec<u32>,
+    /// The programs, by the names of their processes, of which the first 15 bytes count; without any, all.
+    pub programs: Vec<String>,
+    /// Networks that are reached without plait.
+    pub exclude: Vec<IpNet>,
+    /// Whether what the interfaces are connected to is one of these.
+    pub lan: bool,
+}
+
+impl HostSettings {
+    /// The networks that are reached without plait, now.
+    fn excluded(&self) -> BTreeSet<IpNet> {
+        connected(self.lan).into_iter().chain(self.exclude.iter().map(IpNet::trunc)).collect()
+    }
+}
+
+/// The connections of a host cannot be redirected.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// Protection is off, so that the gateway has no cgroup by which its traffic is recognized.
+    #[error("expected a mode that protects for a whole host, got 'off': omit `mode`")]
+    Off,
+    /// The kernel has no function for the programs.
+    #[error("this kernel cannot redirect the connections of a whole host: it lacks {0}")]
+    Kernel(&'static str),
+    /// No control group.
+    #[error(transparent)]
+    Cgroup(#[from] cgroup::Error),
+    /// BPF programs.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// The kill switch.
+    #[error(transparent)]
+    KillSwitch(#[from] KillSwitchError),
+    /// Sockets.
+    #[error("cannot redirect the connections of this host: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The redirection of a host's connections, until it is dropped.
+pub struct Host {
+    namespace: u64,
+    gateway: u64,
+    redirect: Arc<Redirect>,
+    programs: Mutex<Programs>,
+    scope: Scope,
+    listeners: Vec<std::net::TcpListener>,
+    sender: Option<Arc<LoopbackSender>>,
+    dns: Option<DnsSockets>,
+    settings: Mutex<HostSettings>,
+    kill_switch: Option<KillSwitch>,
+}
+
+impl Host {
+    /// Prepares the redirection, which is not in force before [`attach`](Self::attach). With `kill_switch`, nothing leaves this host
+    /// outside of plait from now on, not even after this process has ended; nor without it if there is one already.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub async fn prepare(
+        gateway: &Gateway,
+        route: &Route,
+        settings: HostSettings,
+        kill_switch: bool,
+    ) -> Result<Host, HostError> {
+        let namespace =
+            netns::cookie().map_err(|_| HostError::Kernel("cookies of network namespaces (Linux 5.14)"))?;
+        if !has_context_cast() {
+            return Err(HostError::Kernel("bpf_cast_to_kern_ctx (Linux 6.2)"));
+        }
+        let own = gateway.negotiation().cgroup().ok_or(HostError::Off)?;
+        let own = rustix::fs::fstat(own).map_err(io::Error::from)?.st_ino;
+        let excluded = settings.excluded();
+        // First, so that there is no moment in which something could leave.
+        let kill_switch = match kill_switch {
+            true => Some(KillSwitch::engage(namespace, own, &excluded)?),
+            false => KillSwitch::adopt(namespace, own, &excluded)?.inspect(|_| {
+                warn!("the kill switch of an earlier daemon remains in force: `plait down` removes it");
+            }),
+        };
+        let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.ok();
+        let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.ok();
+        let port = |listener: &TcpListener| listener.local_addr().ok().map(|address| address.port());
+        let listeners = Listeners { v4: v4.as_ref().and_then(port), v6: v6.as_ref().and_then(port) };
+        let sender = LoopbackSender::open()
+            .inspect_err(|error| {
+                debug!("connect() succeeds before the destination has answered: no raw sockets: {error}");
+            })
+            .ok();
+        let dns = match route {
+            Route::Direct => None,
+            Route::Exit(_) => Some(DnsSockets::bind().await),
+        };
+        let queries = dns.as_ref().map(DnsSockets::listeners);
+        let require = gateway.policy().requires();
+        let LoadedRedirect { redirect, programs, scope } =
+            LoadedRedirect::load(listeners, queries, require, sender.is_some())?;
+        let listeners = v4.into_iter().chain(v6).map(TcpListener::into_std).collect::<Result<_, _>>()?;
+        let host = Host {
+            namespace,
+            gateway: own,
+            redirect: Arc::new(redirect),
+            programs: Mutex::new(programs),
+            scope,
+            listeners,
+            sender: sender.map(Arc::new),
+            dns,
+            settings: Mutex::new(settings),
+            kill_switch,
+        };
+        host.apply()?;
+        Ok(host)
+    }
+
+    /// Redirects the connections that programs open from now on.
+    ///
+    /// # Errors
+    /// A slice does not exist, or the kernel's reason.
+    pub fn attach(&self) -> Result<(), HostError> {
+        let slices = self.settings().slices.clone();
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if slices.is_empty() {
+            programs.attach(cgroup::open_root()?)?;
+        }
+        for slice in slices {
+            let (_, directory) = cgroup::open(&slice)?;
+            programs.attach(directory)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves what programs open from now on to another process, which redirects it already. What they have opened before is still
+    /// accepted, and has the same address for them.
+    pub fn stop_redirecting(&self) {
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.detach_some(&[
+            "redirect_connect4",
+            "redirect_connect6",
+            "redirect_sendmsg4",
+            "redirect_sendmsg6",
+        ]);
+    }
+
+    /// Carries the connections, until the gateway of `outbound` stops.
+    ///
+    /// # Errors
+    /// A socket cannot be used.
+    pub fn carry(&self, outbound: &Arc<Outbound>) -> Result<(), HostError> {
+        let gateway = outbound.gateway();
+        let connections = RedirectedConnections::new(Arc::clone(outbound), Arc::clone(&self.redirect));
+        if let Some(sender) = &self.sender {
+            let held = self.redirect.held_syns()?;
+            gateway.spawn_until_stopped(Arc::clone(&connections).open_held(held, Arc::clone(sender)));
+        }
+        if let Some(dns) = self.dns.as_ref().and_then(|dns| dns.forwarder(outbound.route())) {
+            dns.spawn(outbound);
+        }
+        for listener in &self.listeners {
+            // The next gateway listens on the same sockets.
+            let listener = TcpListener::from_std(listener.try_clone()?)?;
+            tokio::spawn(Arc::clone(&connections).accept(listener));
+        }
+        Ok(())
+    }
+
+    /// Changes the excluded networks.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn exclude(&self, exclude: Vec<IpNet>, lan: bool) -> Result<(), HostError> {
+        let mut settings = self.settings();
+        (settings.exclude, settings.lan) = (exclude, lan);
+        drop(settings);
+        self.exclude_now()
+    }
+
+    /// Follows the changes of interfaces.
+    ///
+    /// # Errors
+    /// They cannot be watched.
+    pub async fn watch(&self) -> io::Result<()> {
+        let mut changes = Changes::open()?;
+        let readable = watch_readable(changes.as_fd())?;
+        loop {
+            // What has changed before.
+            self.exclude_now().map_err(io::Error::other)?;
+            readable.readable().await?.clear_ready();
+            tokio::time::sleep(SETTLE).await;
+            changes.take()?;
+        }
+    }
+
+    fn apply(&self) -> Result<(), HostError> {
+        self.exclude_now()?;
+        let settings = self.settings();
+        Ok(self.scope.set(self.namespace, self.gateway, &settings.users, &settings.programs)?)
+    }
+
+    fn exclude_now(&self) -> Result<(), HostError> {
+        let excluded = self.settings().excluded();
+        self.scope.excluded.set(&excluded)?;
+        if let Some(kill_switch) = &self.kill_switch {
+            kill_switch.exclude(&excluded)?;
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> std::sync::MutexGuard<'_, HostSettings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether BPF programs can read the network namespace of a packet.
+fn has_context_cast() -> bool {
+    let btf = Btf::from_vmlinux().ok();
+    btf.is_some_and(|btf| btf.type_by_name::<types::Func<'_>>("bpf_cast_to_kern_ctx").is_some())
+}

@@ -1,0 +1,106 @@
+"""`plait up --killswitch --router lan0`: nothing of the router or of the hosts behind it leaves by the uplinks outside of plait, though the
+router forwards and has a NAT."""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+from attempts import attempts
+from hosts import wait_for
+from households import FAR, FAR6, NAME, NEIGHBORS, PORT, RESOLVERS, SERVER, UPLINKS
+
+# What the router and the hosts of the LAN try to reach.
+OF_ROUTER, OF_LAN = 7001, 7002
+
+
+@contextlib.contextmanager
+def everything_outside(household):
+    """The packets that the providers receive, and that are not to the exit: fields of each are in the list afterwards."""
+    outside = f"inbound and (ip or ip6) and not (host {SERVER} and port {PORT})"
+    captures = [household.capture(uplink, filter=outside) for uplink in UPLINKS]
+    packets: list[list[str]] = []
+    with captures[0], captures[1]:
+        yield packets
+    for capture in captures:
+        fields = ("ip.dst", "ipv6.dst", "_ws.col.Info")
+        packets += capture.fields(*fields, where=f"!({NEIGHBORS})")
+
+
+def attempting(household):
+    lan = [(host, OF_LAN, OF_LAN) for host in (household.one, household.two)]
+    # Nor to the resolver in the network of an uplink, which may be reached otherwise.
+    programs = [(household.router, OF_ROUTER, OF_ROUTER), *lan]
+    return attempts(programs, FAR, FAR6, [RESOLVERS["router"], "9.9.9.9"], pause=0.05)
+
+
+def kill(household):
+    pid = household.client_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_for("its end", lambda: pid not in household.router.processes())
+
+
+def terminate(household):
+    pid = household.client_pid()
+    os.kill(pid, signal.SIGTERM)
+    wait_for("its end", lambda: pid not in household.router.processes())
+
+
+def reload(household):
+    os.kill(household.client_pid(), signal.SIGHUP)
+    time.sleep(0.2)
+
+
+def start(household):
+    done = household.up("--killswitch")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rounds", "wanted"), [(1, 300), pytest.param(15, 10_000, marks=pytest.mark.long)], ids=["300", "10000"]
+)
+def test_nothing_leaves_while_the_daemon_starts_reloads_ends_and_is_killed(
+    household, documents, text, rounds, wanted
+):
+    """Prints the number of attempts."""
+    household.start_web(documents)
+    household.set_up_exit()
+    with everything_outside(household) as before, attempting(household):
+        time.sleep(0.3)
+    shown = " ".join(info for *_, info in before)
+    assert f" {OF_ROUTER} " in shown and f" {OF_LAN} " in shown, "the test would see nothing"
+    start(household)
+    with everything_outside(household) as packets:
+        with attempting(household) as counts:
+            for _ in range(rounds):
+                reload(household)
+                for end in (kill, terminate):
+                    end(household)
+                    # With nothing that takes the packets at the interface.
+                    time.sleep(0.3)
+                    start(household)
+        done = household.one.run("curl", "-sS", "-m", "30", f"http://{NAME}/text.txt")
+        assert done.stdout == text.read_bytes(), done.stderr.decode() + household.router_log()
+    print(f"{sum(counts)} attempts, {len(packets)} packets outside")
+    assert packets == []
+    assert sum(counts) >= wanted, counts
+    household.down()
+    done = household.one.run("curl", "-sS", "-m", "20", f"http://{FAR}/text.txt")
+    assert done.stdout == text.read_bytes(), "as before"
+
+
+def test_excluded_networks_are_forwarded_and_their_names_are_not(household, documents, text):
+    """Of a LAN host, also when the daemon was killed."""
+    household.start_web(documents)
+    household.set_up_exit()
+    start_excluding = ("--killswitch", "--exclude", f"{FAR}/32")
+    assert household.up(*start_excluding).returncode == 0
+    url = f"http://{FAR}/text.txt"
+    assert household.one.run("curl", "-sS", "-m", "20", url).stdout == text.read_bytes()
+    kill(household)
+    assert household.one.run("curl", "-sS", "-m", "20", url).stdout == text.read_bytes()
+    with household.capture("eth", filter="port 53") as capture:
+        household.one.run("dig", "+time=1", "+tries=1", f"@{FAR}", NAME)
+        assert household.one.run("curl", "-sS", "-m", "2", f"http://{FAR6}/").returncode != 0
+    assert capture.fields("frame.number", where="ip") == []
