@@ -470,3 +470,9 @@ def test_plait_paths_shows_what_is_left(pair):
     wait_for("metrics", lambda: metrics.poll() is not None or pair.client.listens(9464))
     shown = pair.client.tool("curl", "-sS", "http://127.0.0.1:9464/metrics")
     assert 'plait_path_quota_left_bytes{rule="wl*"} 7500000000' in shown
+    pair.client.start(PLAIT, "web", "--config", file, "--listen", "127.0.0.1:9465", log="web.log")
+    wait_for("the page", lambda: "#" in pair.logged("web"))
+    events = pair.client.run("curl", "-sN", "-m", "2", "http://127.0.0.1:9465/updates", text=True).stdout
+    update = next(event for event in events.split("\n\n") if event.startswith("event: update"))
+    paths = {path["name"]: path for path in json.loads(update.partition("data: ")[2])["paths"]}
+    assert paths["eth"]["quota"] is None and paths["wlan"]["quota"]["left"] == 7_500_000_000

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use plait_config::Role;
-use plait_gateway::{ConnectionReport, Report};
+use plait_gateway::{ConnectionReport, QuotaStatus, Report};
 use plait_linux::mptcp::Token;
 use serde::Serialize;
 
@@ -46,6 +46,8 @@ pub(super) struct Path {
     /// Retransmitted bytes among those sent in this interval.
     retransmitted: Option<f64>,
     exposure: Exposure,
+    /// That of its rule, which other paths may share.
+    quota: Option<QuotaStatus>,
 }
 
 /// A connection.
@@ -97,11 +99,12 @@ pub(super) struct Subflow {
 const SILENT: (f64, f64) = (4.0, 500.0);
 
 impl Update {
-    /// From a snapshot, the gateways' reports, and the roles of interfaces by name. Programs and events are added later.
+    /// From a snapshot, the gateways' reports, and the roles and quotas of interfaces by name. Programs and events are added later.
     pub(super) fn new(
         snapshot: &Snapshot,
         reports: &[Report],
         roles: &BTreeMap<String, Role>,
+        quotas: &BTreeMap<String, QuotaStatus>,
         captures: CaptureState,
     ) -> Update {
         let carried: BTreeMap<&str, (&Report, &ConnectionReport)> = reports
@@ -114,7 +117,7 @@ impl Update {
             .iter()
             .map(|connection| Connection::new(connection, carried.get(connection.token.to_string().as_str())))
             .collect();
-        let paths = paths(&connections, roles);
+        let paths = paths(&connections, roles, quotas);
         let rate = |connection: &Connection| connection.sent_bps + connection.received_bps;
         connections.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then(a.token.0.cmp(&b.token.0)));
         Update {
@@ -186,7 +189,11 @@ fn path_name(subflow: &plait_linux::diag::Subflow) -> String {
 }
 
 /// The interfaces that have a role, and further paths that carry subflows, by name.
-fn paths(connections: &[Connection], roles: &BTreeMap<String, Role>) -> Vec<Path> {
+fn paths(
+    connections: &[Connection],
+    roles: &BTreeMap<String, Role>,
+    quotas: &BTreeMap<String, QuotaStatus>,
+) -> Vec<Path> {
     let mut carried: BTreeMap<&str, Vec<(Protection, &Subflow)>> =
         roles.keys().map(|name| (name.as_str(), Vec::new())).collect();
     for connection in connections {
@@ -194,7 +201,10 @@ fn paths(connections: &[Connection], roles: &BTreeMap<String, Role>) -> Vec<Path
             carried.entry(&subflow.path).or_default().push((connection.protection, subflow));
         }
     }
-    let path = |(name, subflows): (&str, Vec<_>)| Path::new(name, roles.get(name).copied(), &subflows);
+    let path = |(name, subflows): (&str, Vec<_>)| Path {
+        quota: quotas.get(name).cloned(),
+        ..Path::new(name, roles.get(name).copied(), &subflows)
+    };
     carried.into_iter().map(path).collect()
 }
 
@@ -217,6 +227,7 @@ impl Path {
             rtt_ms: (open > 0).then(|| rtts_ms / open as f64),
             retransmitted: (sent_bps > 0.0).then(|| sum(|subflow| subflow.retransmitted_bps) / sent_bps),
             exposure,
+            quota: None,
         }
     }
 }

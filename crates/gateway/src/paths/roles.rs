@@ -10,6 +10,8 @@ use plait_config::Role;
 use plait_linux::interfaces::{Interface, interfaces};
 
 use super::path_name::PathName;
+use super::quota_file::QuotaUses;
+use super::rule_status::{QuotaStatus, RuleStatus};
 use super::rules::PathRule;
 
 /// The roles of this host's paths: by name, and for the others by rules.
@@ -126,6 +128,13 @@ impl Roles {
         let interfaces = interfaces().unwrap_or_default().into_iter();
         let up = interfaces.filter(|interface| interface.up && !interface.loopback);
         up.filter_map(|interface| Some((interface.name.clone(), self.of(&interface)?))).collect()
+    }
+
+    /// What is left of the quotas of interfaces, by name; nothing while the kernel does not list interfaces.
+    pub fn quotas_by_interface(&self, uses: &QuotaUses) -> BTreeMap<String, QuotaStatus> {
+        let interfaces = interfaces().unwrap_or_default().into_iter();
+        let quota = |interface: &Interface| RuleStatus::now(self.rule_of(interface)?.1, uses).quota;
+        interfaces.filter_map(|interface| Some((interface.name.clone(), quota(&interface)?))).collect()
     }
 }
 
