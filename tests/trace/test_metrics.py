@@ -306,3 +306,42 @@ def test_dashboard_has_a_panel_for_every_metric(pair, listener):
     assert known - shown == set()
     client.close()
     server.close()
+
+
+@pytest.mark.skipif(not shutil.which("prometheus"), reason="not installed: prometheus")
+def test_prometheus_answers_every_panel(pair, listener):
+    """As Grafana asks, which no package of Debian has: the queries of the dashboard, to a server that scrapes."""
+    metrics = Metrics(pair.client)
+    config = pair.directory / "prometheus.yml"
+    job = {"job_name": "plait", "static_configs": [{"targets": [f"127.0.0.1:{PORT}"]}]}
+    # JSON is YAML.
+    config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}))
+    options = (f"--config.file={config}", f"--storage.tsdb.path={pair.directory / 'tsdb'}")
+    pair.client.start("prometheus", *options, "--web.listen-address=127.0.0.1:9090", log="prometheus.log")
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"x")
+    server = accept(listener)
+
+    def ask(query: str) -> list[dict]:
+        answer = pair.client.run(
+            "curl", "-sS", "--data-urlencode", f"query={query}", "http://127.0.0.1:9090/api/v1/query", text=True
+        ).stdout
+        found = json.loads(answer or '{"data": {"result": []}}')
+        assert "error" not in found, (query, found)
+        return found["data"]["result"]
+
+    wait_for("two scrapes", lambda: ask("min(count_over_time(plait_path_sent_bytes_total[1m])) >= 2"), 60)
+    present = set(re.findall(r"^(plait_\w+)", metrics.ask(b"GET /metrics HTTP/1.1\r\n\r\n")[2], re.MULTILINE))
+    dashboard = json.loads((REPOSITORY / "docs" / "reference" / "grafana-dashboard.json").read_text())
+    variables = {"$job": "plait", "$instance": ".*", "$__rate_interval": "1m"}
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            query = target["expr"]
+            for name, value in variables.items():
+                query = query.replace(name, value)
+            result = ask(query)
+            # "> 0" shows nothing while nothing happens.
+            is_expected = set(re.findall(r"plait_\w+", query)) <= present and not query.endswith("> 0")
+            assert result or not is_expected, query
+    client.close()
+    server.close()

@@ -25,13 +25,18 @@ mod lab;
 mod listener;
 mod metrics;
 mod missing_route;
+mod monitor;
 mod paths;
 mod peers;
 mod policy;
 mod probe;
 mod programs;
+mod proxy;
 mod report;
+mod router;
+mod run;
 mod sched;
+mod serve;
 mod snapshot;
 mod status;
 mod stderr;
@@ -68,13 +73,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run a program with its connections protected
-    Run(gateway::RunArgs),
+    Run(run::Args),
     /// Accept protected connections for a service
-    Serve(gateway::ServeArgs),
+    Serve(serve::Args),
     /// Offer a SOCKS5 and HTTP proxy that protects connections
-    Proxy(gateway::ProxyArgs),
+    Proxy(proxy::Args),
     /// Protect the connections of the hosts behind an interface, transparently
-    Router(gateway::RouterArgs),
+    Router(router::Args),
     /// Do everything that a file says: whole host, proxy, services, exit, metrics
     Daemon(daemon::Args),
     /// Send the connections of the whole host through an exit, from now on
@@ -83,7 +88,7 @@ enum Command {
     Down(up::DownArgs),
     /// Keep what only root can do for a gateway that is not
     #[command(hide = true)]
-    Monitor(gateway::MonitorArgs),
+    Monitor(monitor::Args),
     /// Prepare this host to be an exit, which connects to what its clients ask for
     #[command(subcommand)]
     Exit(exit::ExitCommand),
@@ -147,7 +152,7 @@ fn main() -> ExitCode {
     let cli = parse(Styles::styled()).unwrap_or_else(|error| exit_with_usage(&error));
     log_to_stderr(cli.verbose);
     let result = match cli.command {
-        Command::Run(args) => gateway::run(args),
+        Command::Run(args) => run::run(args),
         Command::Capture(args) => capture::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Policy(args) => policy::run(args),
@@ -179,13 +184,13 @@ fn exit_with_usage(styled: &clap::Error) -> ! {
 /// The commands that exit with 0 unless they fail.
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Serve(args) => gateway::serve(args),
-        Command::Proxy(args) => gateway::proxy(args),
-        Command::Router(args) => gateway::router(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Proxy(args) => proxy::run(args),
+        Command::Router(args) => router::run(args),
         Command::Daemon(args) => daemon::run(args),
         Command::Up(args) => up::up(args),
         Command::Down(args) => up::down(&args),
-        Command::Monitor(args) => gateway::monitor(args),
+        Command::Monitor(args) => monitor::run(args),
         Command::Exit(command) => exit::run(command),
         Command::Identity(args) => identity::run(args),
         Command::Peers(args) => peers::run(args),

@@ -18,7 +18,7 @@ use plait_linux::signal::StopSignal;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::daemon::{HostLock, background_arguments, executable, host_file, remove_files};
-use crate::gateway::network;
+use crate::router::network;
 use crate::stdout::print_text;
 
 /// The files of a daemon in the background, in the run directory, beside its lock.

@@ -14,7 +14,9 @@ use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
 
-use crate::gateway::{MAX_ROUTER_CONNECTIONS, Protection, exit_settings, router_settings};
+use crate::gateway::Protection;
+use crate::router::{self, router_settings};
+use crate::serve::exit_settings;
 
 /// What a file says, checked as a whole.
 pub(super) struct Plan {
@@ -145,7 +147,7 @@ impl Plan {
             );
         }
         if self.router.is_some() {
-            settings.max_connections = MAX_ROUTER_CONNECTIONS;
+            settings.max_connections = router::MAX_CONNECTIONS;
         }
         // Theirs are those of each gateway.
         settings.padding = None;

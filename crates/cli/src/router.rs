@@ -1,4 +1,4 @@
-//! `plait router`: from arguments to a running router and its end.
+//! `plait router`: carries the connections and datagrams of the hosts behind an interface.
 
 use std::future::pending;
 use std::net::IpAddr;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use ipnet::IpNet;
-use plait_gateway::{Config, Gateway, Outbound, RouterSettings, Settings};
+use plait_gateway::{Config, Gateway, Outbound, RouterSettings};
 
-use super::{Datagrams, Paths, Peers, Protection, block_on_gated, confine, until_stopped};
+use crate::gateway::{Datagrams, Paths, Peers, Protection, block_on_gated, confine, until_stopped};
 
 /// Connections carried at once, unless the command line says: of a thousand hosts, twenty each.
-pub(crate) const MAX_ROUTER_CONNECTIONS: usize = 20_000;
+pub(crate) const MAX_CONNECTIONS: usize = 20_000;
 
 /// Arguments of `plait router`.
 #[derive(clap::Args)]
-pub(crate) struct RouterArgs {
+pub(crate) struct Args {
     /// Interface behind which the hosts are (may be repeated); it is no path [default: `interfaces` of [router]]
     #[arg(long, value_name = "IFACE")]
     interface: Vec<String>,
@@ -61,12 +61,12 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     text.parse().ok().or_else(address).ok_or_else(expected)
 }
 
-pub(crate) fn router(args: RouterArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut config = args.paths.config()?;
     let carried = router_settings(&args.interface, &args.exclude, &mut config)?;
-    let mut settings: Settings = args.protection.outbound("router", &args.peers, &config)?;
+    let mut settings = args.protection.outbound("router", &args.peers, &config)?;
     if args.protection.max_connections.is_none() {
-        settings.max_connections = MAX_ROUTER_CONNECTIONS;
+        settings.max_connections = MAX_CONNECTIONS;
     }
     let (route, datagrams) = (args.peers.route(&config), args.datagrams.scheduler(&config));
     block_on_gated(settings, async |settings, gate| {
