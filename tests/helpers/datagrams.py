@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import ipaddress
-import pathlib
 import select
 import socket
 import struct
@@ -117,13 +116,6 @@ def echo_datagrams(host: Host, address: str, port: int) -> list[tuple[str, int]]
 
     threading.Thread(target=serve, daemon=True).start()
     return senders
-
-
-def dropped_in_backlogs() -> int:
-    """The packets that the kernel dropped since its start because a processor had too many to receive
-    (net.core.netdev_max_backlog)."""
-    lines = pathlib.Path("/proc/net/softnet_stat").read_text().splitlines()
-    return sum(int(line.split()[1], 16) for line in lines)
 
 
 @dataclasses.dataclass

@@ -1,12 +1,11 @@
 """UDP of hosts behind `plait router`, through an exit: they know nothing of it."""
 
-import contextlib
 import socket
 import threading
 import time
 
 import pytest
-from datagrams import Datagrams, calling, cut, dropped_in_backlogs, echo_datagrams
+from datagrams import Datagrams, calling, cut, echo_datagrams
 from disturbance import measuring
 from exits import FAR, FAR6, NAME, PRIVATE, exit_behind, resolver_of
 from hosts import Pair, wait_for
@@ -71,14 +70,9 @@ def test_a_tunnel_carries_in_both_directions(lan, exit):
         host.send((FAR, 51820), b"initiation")
         initiation, address = peer.recvfrom(2000)
         assert initiation == b"initiation"
-        dropped_before, received = dropped_in_backlogs(), []
         for number in range(500):
             peer.sendto(number.to_bytes(4, "big") + bytes(1400), address)
-            with contextlib.suppress(TimeoutError):
-                received.append(int.from_bytes(host.receive(2)[1][:4], "big"))
-        assert received == sorted(set(received))
-        # What other tests send can fill the queue of a processor, which all namespaces share.
-        assert 500 - len(received) <= dropped_in_backlogs() - dropped_before
+            assert host.receive()[1][:4] == number.to_bytes(4, "big")
 
 
 def test_dns_is_answered_by_the_exits_resolver_as_before(lan, exit):

@@ -175,32 +175,22 @@ impl Session {
         }
     }
 
-    /// Answers a probe, and has the client prove that it receives where it came from.
+    /// Answers a probe, and before, has the client prove that it receives where it came from: with the answer it begins to send, and
+    /// what comes back must find a path.
     fn probed(&self, path: PathId, ends: Ends, number: u64, preference: Preference) {
         let mut state = self.state();
         let state = &mut *state;
         if state.preference.is_none_or(|latest| preference.number > latest.number) {
             state.preference = Some(preference);
         }
-        self.send_by(path, ends, &Message::ProbeReply { number }, &mut state.message, &mut state.packet);
         if let PathChoice::Spread { share } = preference.paths {
             state.paths[index(path)].share = Some((share, Instant::now()));
         }
-        let client = &mut state.paths[index(path)];
-        if client.proven == Some(ends) {
-            client.claimed = None;
-            return;
+        if let Some(number) = state.paths[index(path)].challenge(ends, &mut state.next_probe) {
+            let probe = Message::Probe { number, preference };
+            self.send_by(path, ends, &probe, &mut state.message, &mut state.packet);
         }
-        let number = match client.claimed {
-            Some((claimed, number)) if claimed == ends => number,
-            _ => {
-                state.next_probe += 1;
-                state.next_probe
-            }
-        };
-        client.claimed = Some((ends, number));
-        let probe = Message::Probe { number, preference };
-        self.send_by(path, ends, &probe, &mut state.message, &mut state.packet);
+        self.send_by(path, ends, &Message::ProbeReply { number }, &mut state.message, &mut state.packet);
     }
 
     /// Sends the client a datagram of a destination.
@@ -296,6 +286,23 @@ fn in_order(session: Weak<Session>) -> Arc<InOrder<Outgoing>> {
 }
 
 impl ClientPath {
+    /// The number of a probe that the client has to answer from these addresses, unless it is known to receive there.
+    fn challenge(&mut self, ends: Ends, next_probe: &mut u64) -> Option<u64> {
+        if self.proven == Some(ends) {
+            self.claimed = None;
+            return None;
+        }
+        let number = match self.claimed {
+            Some((claimed, number)) if claimed == ends => number,
+            _ => {
+                *next_probe += 1;
+                *next_probe
+            }
+        };
+        self.claimed = Some((ends, number));
+        Some(number)
+    }
+
     /// Takes the answer of a probe.
     fn answered(&mut self, ends: Ends, number: u64) {
         if self.claimed == Some((ends, number)) {
