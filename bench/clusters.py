@@ -109,13 +109,19 @@ def main():
         for name, measured in runs.items()
     }
     if arguments.json:
-        print(json.dumps({"kernel": os.uname().release, "bytes": size, "results": median, "rounds": runs}, indent=2))
+        print(
+            json.dumps(
+                {"kernel": os.uname().release, "bytes": size, "results": median, "rounds": runs}, indent=2
+            )
+        )
         return
     print(f"{arguments.copies} captures, {size / 1e9:.1f} GB")
     print(f"{'':22} {'elapsed s':>10} {'CPU s':>8} {'MB/s':>7} {'peak MB':>8}")
     for name, found in median.items():
         rate = size / 1e6 / found["elapsed_s"]
-        print(f"{name:22} {found['elapsed_s']:10.2f} {found['cpu_s']:8.2f} {rate:7.0f} {found['peak_mb']:8.0f}")
+        print(
+            f"{name:22} {found['elapsed_s']:10.2f} {found['cpu_s']:8.2f} {rate:7.0f} {found['peak_mb']:8.0f}"
+        )
 
 
 if __name__ == "__main__":

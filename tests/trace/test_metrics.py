@@ -324,7 +324,12 @@ def test_prometheus_answers_every_panel(pair, listener):
 
     def ask(query: str) -> list[dict]:
         answer = pair.client.run(
-            "curl", "-sS", "--data-urlencode", f"query={query}", "http://127.0.0.1:9090/api/v1/query", text=True
+            "curl",
+            "-sS",
+            "--data-urlencode",
+            f"query={query}",
+            "http://127.0.0.1:9090/api/v1/query",
+            text=True,
         ).stdout
         found = json.loads(answer or '{"data": {"result": []}}')
         assert "error" not in found, (query, found)

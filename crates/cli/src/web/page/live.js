@@ -58,16 +58,16 @@ function pathCard(path) {
       element("span", { class: "badge" }, plural(path.subflows, "subflow"))),
     element("dl", {}, ...facts.map(([name, value]) =>
       element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
-    ...(path.quota ? quota(path.quota) : []),
-    ...exposure(path));
+    ...exposure(path),
+    ...(path.quota ? quota(path.quota) : []));
 }
 
 /** What was used of a path's quota: a bar and a sentence. */
 function quota({ bytes, per, used, left, reset, used_up }) {
   const bar = element("progress", { max: bytes, value: Math.min(used, bytes), "aria-label": "quota" });
-  const rest = left > 0 ? `${bytesText(left)} left` : "used up";
-  const forecast = left > 0 && used_up ? `, used up on ${used_up.slice(0, 10)} if it goes on like this` : "";
-  const text = `Quota: ${bytesText(used)} of ${bytesText(bytes)} per ${per} used, ${rest} until ${reset}${forecast}.`;
+  const use = left > 0 ? `${bytesText(used)} of ${bytesText(bytes)} used` : `${bytesText(bytes)} used up`;
+  const forecast = left > 0 && used_up ? ` At this rate, it is used up on ${used_up.slice(0, 10)}.` : "";
+  const text = `Quota per ${per}: ${use}, reset on ${reset}.${forecast}`;
   return [bar, element("p", { class: left > 0 ? "exposure" : "exposure alert" }, text)];
 }
 
