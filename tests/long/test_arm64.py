@@ -145,4 +145,6 @@ def test_gateway_carries_a_transfer_over_two_paths(emulated, tmp_path):
     print(done.stdout)
     assert done.returncode == 0, done.stderr
     assert "sealed 2/2" in done.stdout
+    sent = re.findall(r"^path\d: (\d+) bytes from the server$", done.stdout, re.MULTILINE)
+    assert len(sent) == 2 and min(map(int, sent)) > 1_000_000
     assert "the same bytes" in done.stdout
