@@ -21,7 +21,7 @@ wheel: test-deps ## Build the Python wheel with the command inside, and the sdis
 
 PREFIX ?= /usr/local
 BINARY ?= $(PLAIT)
-# What generates man pages and completions: BINARY, unless that is for another architecture.
+# The command that generates man pages and completions: BINARY, unless this machine needs an emulator to run that.
 GENERATOR ?= $(BINARY)
 STRIP ?= --strip
 SHARE = $(DESTDIR)$(PREFIX)/share
@@ -51,7 +51,7 @@ test: test-deps ## Run the tests (15 minutes on two cores, 10 when compiled; ski
 	cargo build --workspace --all-targets --locked
 	scripts/test
 
-test-long: test-deps wheel build ## Run the long tests: soak, churn, full matrices, wheel, clusters, fuzz targets, kernel module (root)
+test-long: test-deps wheel build ## Run the long tests: soak, churn, full matrices, wheel, clusters, fuzz targets, kernel module, ARM64 (root)
 	scripts/venv long
 	scripts/test long
 
