@@ -10,7 +10,8 @@ BPF_C := $(wildcard bpf/include/*.h crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build ## Protect a real transfer over two paths and show what an eavesdropper gets (root)
+demo: deps ## Protect a real transfer over two paths and show what an eavesdropper gets (root)
+	cargo build --release --locked -p plait-cli
 	$(PLAIT) demo
 
 build: deps ## Build target/release/plait and the native module of the Python package
@@ -26,7 +27,7 @@ GENERATOR ?= $(BINARY)
 STRIP ?= --strip
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-install: ## Install what `make build` has built: make install [PREFIX=/usr/local] [DESTDIR=]
+install: ## Install what `make build` or `make demo` has built: make install [PREFIX=/usr/local] [DESTDIR=]
 	@test -x $(BINARY) || { echo "expected $(BINARY): run make build first" >&2; exit 1; }
 	install -D $(STRIP) -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/plait
 	$(GENERATOR) generate $(SHARE)

@@ -38,8 +38,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let Args { known_peers, close_subflows, config, release_kill_switch, host_lock, predecessor } =
-        args;
+    let Args { known_peers, close_subflows, config, release_kill_switch, host_lock, predecessor } = args;
     Ok(run_monitor(MonitorTasks {
         known_peers,
         close_subflows,

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use anyhow::bail;
 use plait_gateway::{
-    Config, ExitClients, ExitSettings, Gateway, ProxyProtocol, ServiceAddress, ServiceName, warn_of_missing_interfaces,
+    Config, ExitClients, ExitSettings, Gateway, ProxyProtocol, ServiceAddress, ServiceName,
+    warn_of_missing_interfaces,
 };
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::bail;
 use plait_config::{Role, TextError, parse_duration_or_seconds};
 use plait_gateway::{
-    Config, DatagramScheduler, ExitUrl, Identities, NegotiationSignal, ProtectionPolicy, REKEY_AFTER, Redundancy,
-    Requirement, Route, ServiceName, Settings, Trust,
+    Config, DatagramScheduler, ExitUrl, Identities, NegotiationSignal, ProtectionPolicy, REKEY_AFTER,
+    Redundancy, Requirement, Route, ServiceName, Settings, Trust,
 };
 use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
@@ -103,7 +103,12 @@ pub(crate) struct RequireValue(Option<Requirement>);
 
 impl Protection {
     /// The settings of a gateway that connects to peers.
-    pub(crate) fn outbound(&self, command: &'static str, peers: &Peers, config: &Config) -> anyhow::Result<Settings> {
+    pub(crate) fn outbound(
+        &self,
+        command: &'static str,
+        peers: &Peers,
+        config: &Config,
+    ) -> anyhow::Result<Settings> {
         let file = self.identity.as_deref().or(config.identity.as_deref());
         let trust = peers.peers.or(config.trust);
         let mut pins = config.pins.clone();
