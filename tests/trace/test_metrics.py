@@ -322,19 +322,16 @@ def test_prometheus_answers_every_panel(pair, listener):
     client.sendall(b"x")
     server = accept(listener)
 
+    def ready() -> bool:
+        return pair.client.run("curl", "-sSf", "http://127.0.0.1:9090/-/ready").returncode == 0
+
     def ask(query: str) -> list[dict]:
-        answer = pair.client.run(
-            "curl",
-            "-sS",
-            "--data-urlencode",
-            f"query={query}",
-            "http://127.0.0.1:9090/api/v1/query",
-            text=True,
-        ).stdout
-        found = json.loads(answer or '{"data": {"result": []}}')
+        asked = ("--data-urlencode", f"query={query}", "http://127.0.0.1:9090/api/v1/query")
+        found = json.loads(pair.client.tool("curl", "-sS", *asked))
         assert "error" not in found, (query, found)
         return found["data"]["result"]
 
+    wait_for("Prometheus", ready, 60)
     wait_for("two scrapes", lambda: ask("min(count_over_time(plait_path_sent_bytes_total[1m])) >= 2"), 60)
     present = set(re.findall(r"^(plait_\w+)", metrics.ask(b"GET /metrics HTTP/1.1\r\n\r\n")[2], re.MULTILINE))
     dashboard = json.loads((REPOSITORY / "docs" / "reference" / "grafana-dashboard.json").read_text())
