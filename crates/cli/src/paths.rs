@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Context;
 use plait_config::{Bytes, Rate, Role, format_size};
-use plait_gateway::{QuotaFile, QuotaStatus, QuotaUses, Roles, RuleStatus, warn_of_missing_interfaces};
+use plait_gateway::{QuotaStatus, Roles, RuleStatus, warn_of_missing_interfaces};
 use plait_linux::interfaces::{Interface, interfaces, route_via};
 use serde::Serialize;
 use serde_json::json;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         .filter(|interface| !interface.loopback)
         .map(|interface| Path::of(interface, &roles, &destinations, args.to))
         .collect::<anyhow::Result<_>>()?;
-    let rules = rules(&roles)?;
+    let rules = roles.rule_statuses()?;
     if args.json {
         return print_json(&json!({ "paths": list, "rules": rules }));
     }
@@ -127,16 +127,6 @@ fn print_missing_route(path: &Path, out: &mut impl Write) -> io::Result<()> {
     let Some(MissingRoute { reason, command }) = &path.missing_route else { return Ok(()) };
     writeln!(out, "    not used: {reason}")?;
     command.as_ref().map_or(Ok(()), |command| writeln!(out, "      {command}"))
-}
-
-/// The rules of paths, with what was used of their quotas.
-fn rules(roles: &Roles) -> anyhow::Result<Vec<RuleStatus>> {
-    let has_quota = roles.rules().iter().any(|rule| rule.quota.is_some());
-    let uses = match QuotaFile::of_user().filter(|_| has_quota) {
-        Some(file) => file.read()?,
-        None => QuotaUses::default(),
-    };
-    Ok(roles.rules().iter().map(|rule| RuleStatus::now(rule, &uses)).collect())
 }
 
 fn print_rule(rule: &RuleStatus, out: &mut impl Write) -> io::Result<()> {

@@ -1,12 +1,12 @@
 //! Samples all connections at each interval, and sends what has changed to the open pages.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use plait_gateway::{GatewayStatus, QuotaFile, QuotaStatus, Report, Roles};
+use plait_gateway::{GatewayStatus, Report, Roles};
 use plait_linux::diag::Sockets;
 use serde::Serialize;
 use tokio::sync::broadcast;
@@ -148,7 +148,9 @@ impl Source {
         let snapshot = self.snapshots.take()?;
         let reports = GatewayStatus::query().unwrap_or_default().reports;
         let programs = self.program_names(&snapshot, &reports);
-        let (roles, quotas) = (self.roles.by_interface(), self.quotas());
+        // None while the file that gateways write cannot be read.
+        let quotas = self.roles.quotas_by_interface().unwrap_or_default();
+        let roles = self.roles.by_interface();
         let mut update = Update::new(&snapshot, &reports, &roles, &quotas, self.captures.state());
         for connection in &mut update.connections {
             connection.program = programs.get(&connection.token.0).cloned();
@@ -157,15 +159,6 @@ impl Source {
         update.events = self.events.of(&update);
         update.shorten();
         recent.lock().unwrap_or_else(PoisonError::into_inner).publish(&update, before)
-    }
-
-    /// What is left of the quotas of interfaces, as gateways have written last; none while that cannot be read.
-    fn quotas(&self) -> BTreeMap<String, QuotaStatus> {
-        if self.roles.rules().iter().all(|rule| rule.quota.is_none()) {
-            return BTreeMap::new();
-        }
-        let uses = QuotaFile::of_user().map_or(Ok(BTreeMap::new()), |file| file.read());
-        uses.map_or_else(|_| BTreeMap::new(), |uses| self.roles.quotas_by_interface(&uses))
     }
 
     /// The program of each connection by its token: of those of a gateway, the one that the gateway works for.

@@ -4,13 +4,14 @@
 //! whose addresses they name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 
 use plait_config::Role;
 use plait_linux::interfaces::{Interface, interfaces};
 
 use super::path_name::PathName;
-use super::quota_file::QuotaUses;
+use super::quota_file::{QuotaFile, QuotaUses};
 use super::rule_status::{QuotaStatus, RuleStatus};
 use super::rules::PathRule;
 
@@ -130,11 +131,37 @@ impl Roles {
         up.filter_map(|interface| Some((interface.name.clone(), self.of(&interface)?))).collect()
     }
 
+    /// The rules now, with what this user's gateways used of their quotas.
+    ///
+    /// # Errors
+    /// The file of quotas cannot be read.
+    pub fn rule_statuses(&self) -> io::Result<Vec<RuleStatus>> {
+        let uses = self.quota_uses()?;
+        Ok(self.rules.iter().map(|rule| RuleStatus::now(rule, &uses)).collect())
+    }
+
     /// What is left of the quotas of interfaces, by name; nothing while the kernel does not list interfaces.
-    pub fn quotas_by_interface(&self, uses: &QuotaUses) -> BTreeMap<String, QuotaStatus> {
+    ///
+    /// # Errors
+    /// The file of quotas cannot be read.
+    pub fn quotas_by_interface(&self) -> io::Result<BTreeMap<String, QuotaStatus>> {
+        if !self.has_quota() {
+            return Ok(BTreeMap::new());
+        }
+        let uses = self.quota_uses()?;
         let interfaces = interfaces().unwrap_or_default().into_iter();
-        let quota = |interface: &Interface| RuleStatus::now(self.rule_of(interface)?.1, uses).quota;
-        interfaces.filter_map(|interface| Some((interface.name.clone(), quota(&interface)?))).collect()
+        let quota = |interface: &Interface| RuleStatus::now(self.rule_of(interface)?.1, &uses).quota;
+        Ok(interfaces.filter_map(|interface| Some((interface.name.clone(), quota(&interface)?))).collect())
+    }
+
+    fn has_quota(&self) -> bool {
+        self.rules.iter().any(|rule| rule.quota.is_some())
+    }
+
+    /// What this user's gateways used; the file is not read without need.
+    fn quota_uses(&self) -> io::Result<QuotaUses> {
+        let file = QuotaFile::of_user().filter(|_| self.has_quota());
+        file.map_or(Ok(QuotaUses::default()), |file| file.read())
     }
 }
 
