@@ -166,6 +166,26 @@ def cut(pair: Pair, link: str):
         yield
 
 
+def call_beside_cuts(
+    pair: Pair,
+    association: Association,
+    destination: tuple[str, int],
+    seconds: float,
+    *,
+    before: float,
+    cut_for: float,
+) -> Echoes:
+    """What comes of a call while each link is cut in turn, after some seconds and for some."""
+    with calling(association, destination, seconds) as done:
+        for link in ("eth", "wlan"):
+            time.sleep(before)
+            with cut(pair, link):
+                time.sleep(cut_for)
+    [echoes] = done
+    print(echoes)
+    return echoes
+
+
 class Datagrams:
     """A socket of a host that knows nothing of plait, with the interface of an `Association`."""
 
