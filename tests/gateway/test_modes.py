@@ -152,6 +152,19 @@ def test_require_all_paths_refuses_a_connection_without_a_witness_on_every_path(
     assert "expected a witness on every configured path, got 1/2" in pair.logged("proxy")
 
 
+def test_bridge_of_containers_is_no_path(two_ways):
+    """As Docker's: it is up, has an address, and no route leads through it to the peer."""
+    two_ways.client.ip("link add docker0 type bridge")
+    two_ways.client.ip("address add 172.17.0.1/16 dev docker0")
+    two_ways.client.ip("link set docker0 up")
+    start_gateways(two_ways, *MODES["sealed"])
+    client = connect_by_socks(two_ways)
+    assert_echo(client)
+    assert [connection["level"] for connection in connections(two_ways)] == ["2/2"]
+    assert "docker0" not in two_ways.logged("proxy")
+    client.close()
+
+
 def test_path_without_a_route_is_missing_from_the_level_until_it_returns(pair):
     start_gateways(pair, *MODES["sealed"])
     clients = [connect_by_socks(pair) for _ in range(2)]

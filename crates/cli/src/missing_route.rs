@@ -108,6 +108,7 @@ mod tests {
             loopback: false,
             ethernet: true,
             software: true,
+            bridge: false,
             port: false,
             mtu: 1500,
             addresses: addresses.iter().map(address).collect(),

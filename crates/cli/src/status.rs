@@ -296,6 +296,7 @@ mod tests {
             loopback: false,
             ethernet: true,
             software: true,
+            bridge: false,
             port: false,
             mtu: 1500,
             addresses: vec![Address { ip, prefix: 24, scope: Scope::Global, usable: true }],

@@ -33,6 +33,8 @@ pub struct Interface {
     pub ethernet: bool,
     /// Whether it is a virtual device, such as a veth pair, a TUN device or a bridge.
     pub software: bool,
+    /// Whether it is a bridge.
+    pub bridge: bool,
     /// Whether it is a port of a bridge, or a part of a bond or a team: what it carries has the addresses and routes of that one.
     pub port: bool,
     /// Maximum packet size, bytes.
@@ -289,12 +291,13 @@ impl Interface {
         let set = |flag: i32| flags & flag as u32 != 0;
         Some(Interface {
             index: u32_at(message.payload, 4)?,
-            name: String::from_utf8_lossy(name.strip_suffix(&[0]).unwrap_or(name)).into_owned(),
+            name: String::from_utf8_lossy(without_nul(name)).into_owned(),
             up: set(libc::IFF_UP),
             running: set(libc::IFF_UP) && set(libc::IFF_LOWER_UP),
             loopback: set(libc::IFF_LOOPBACK),
             ethernet: matches!(u16_at(message.payload, 2)?, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
             software: link_info.find(IFLA_INFO_KIND).is_some(),
+            bridge: link_info.find(IFLA_INFO_KIND).is_some_and(|kind| without_nul(kind) == b"bridge"),
             port: link_info.find(IFLA_INFO_SLAVE_KIND).is_some_and(is_port),
             mtu: attributes.u32(IFLA_MTU)?,
             addresses: Vec::new(),
@@ -336,8 +339,12 @@ fn with_address(request: Request, kind: u16, address: IpAddr) -> Request {
 
 /// Whether an interface with this IFLA_INFO_SLAVE_KIND has no addresses of its own. Those in a VRF do.
 fn is_port(kind: &[u8]) -> bool {
-    let kind = kind.strip_suffix(&[0]).unwrap_or(kind);
-    [&b"bridge"[..], b"bond", b"team"].contains(&kind)
+    [&b"bridge"[..], b"bond", b"team"].contains(&without_nul(kind))
+}
+
+/// A string of the kernel.
+fn without_nul(text: &[u8]) -> &[u8] {
+    text.strip_suffix(&[0]).unwrap_or(text)
 }
 
 /// Includes errors for an interface that does not exist or is down, a source address that is not local, and routes that

@@ -476,7 +476,8 @@ impl Outbound {
         let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(connected.far));
         let main = main.as_deref();
         let opening = started.or_else(|| self.start_witnesses(main, connected.addresses));
-        let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured(main));
+        let configured =
+            self.subflows.as_ref().map_or(1, |subflows| subflows.configured(main, connected.addresses));
         if configured > usize::from(MAX_PATHS) {
             self.gateway.negotiation().warn_once.too_many_paths(configured);
         }

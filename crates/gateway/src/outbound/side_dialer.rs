@@ -110,7 +110,7 @@ impl SideDialer {
     /// if there is no other path.
     pub(super) fn start(self, session: &Arc<RunningSession>, main: &str) {
         let mut paths: Vec<String> =
-            self.subflows.usable().into_iter().map(|interface| interface.name).collect();
+            self.subflows.paths_to(&self.addresses).into_iter().map(|interface| interface.name).collect();
         paths.extend(self.subflows.unavailable());
         paths.retain(|path| path != main);
         if paths.is_empty() {

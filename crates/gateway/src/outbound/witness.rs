@@ -90,7 +90,7 @@ impl OpeningWitnesses {
         let has_route = |interface: &Interface, address: SocketAddr| {
             subflows.source_address(interface, address.ip().to_canonical()).is_some()
         };
-        for interface in subflows.usable().into_iter().filter(|interface| interface.name != main) {
+        for interface in subflows.paths_to(addresses).into_iter().filter(|interface| interface.name != main) {
             if attempts.len() == usize::from(MAX_WITNESSES) {
                 break;
             }

@@ -48,6 +48,7 @@ mod tests {
             loopback,
             ethernet: true,
             software: true,
+            bridge: false,
             port: false,
             mtu: 1500,
             addresses: Vec::new(),

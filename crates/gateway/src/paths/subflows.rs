@@ -147,6 +147,20 @@ impl Subflows {
         self.manager.subflow_create(token, local, remote, remote_id)
     }
 
+    /// The interfaces that are paths to a peer: those that connections may use. A bridge that is not named is one only if it has a route
+    /// to the peer: others lead to this host's containers and virtual machines.
+    pub(crate) fn paths_to(&self, peer: &[SocketAddr]) -> Vec<Interface> {
+        let mut usable = self.usable();
+        usable.retain(|interface| {
+            !interface.bridge
+                || self.gate.roles().names().any(|name| name.is_of(interface))
+                || peer
+                    .iter()
+                    .any(|address| self.source_address(interface, address.ip().to_canonical()).is_some())
+        });
+        usable
+    }
+
     /// Closes a subflow of a connection.
     pub(super) fn close(&self, token: Token, local: SocketAddr, remote: SocketAddr) {
         let closed = self.manager.subflow_destroy(token, local, remote).or_else(|_| {
@@ -236,16 +250,16 @@ impl Subflows {
         interfaces.iter().find(|interface| interface.name == name).map_or(0, |interface| interface.index)
     }
 
-    /// The number of configured paths: names with a configured role, present or not, other usable interfaces, and `main`,
+    /// The number of configured paths to a peer: names with a configured role, present or not, other usable interfaces, and `main`,
     /// the one through which the main connection leaves; an unknown one counts as another. Two names of one interface count
     /// as two paths, of which one is missing.
-    pub(crate) fn configured(&self, main: Option<&str>) -> usize {
+    pub(crate) fn configured(&self, main: Option<&str>, peer: &[SocketAddr]) -> usize {
         let present = self.interfaces().unwrap_or_default();
         let names: Vec<PathName> = self.gate.roles().names().collect();
         let is_named = |interface: &&Interface| names.iter().any(|name| name.is_of(interface));
         let named: BTreeSet<&str> = present.iter().filter(is_named).map(|one| one.name.as_str()).collect();
-        let usable = self.usable();
-        let others = usable.iter().map(|interface| interface.name.as_str()).chain(main);
+        let paths = self.paths_to(peer);
+        let others = paths.iter().map(|interface| interface.name.as_str()).chain(main);
         let is_configured = |name: &&str| {
             named.contains(name) || names.iter().any(|path| *path == PathName::Interface((*name).into()))
         };

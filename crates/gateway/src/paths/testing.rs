@@ -18,6 +18,7 @@ pub(super) fn interface(name: &str, addresses: &[&str]) -> Interface {
         loopback: false,
         ethernet: true,
         software: true,
+        bridge: false,
         port: false,
         mtu: 1500,
         addresses: addresses.iter().map(address).collect(),

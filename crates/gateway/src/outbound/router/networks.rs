@@ -76,6 +76,7 @@ mod tests {
             loopback: false,
             ethernet: true,
             software: false,
+            bridge: false,
             port: false,
             mtu: 1500,
             addresses: vec![Address {
