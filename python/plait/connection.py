@@ -53,6 +53,9 @@ class Settings(TypedDict, total=False):
     rekey_after: float | None
     """In mode `"sealed"`, seconds after which `connect`'s connections get new keys by a new key exchange, from 1 to 3600; by
     default 3600."""
+    redundant: int | Literal["all"] | None
+    """In mode `"sealed"`, sends what is written at once on each path, and the first copy counts: writes of at most so many bytes,
+    or `"all"`. By default none. Both ends need it."""
 
 
 class Connection(socket.socket):
@@ -148,6 +151,7 @@ def _gateway(
     service: Sequence[str] = (),
     pad: int | None = None,
     rekey_after: float | None = None,
+    redundant: int | Literal["all"] | None = None,
 ) -> _plait.Gateway:
     """Return the gateway of this process; the first call starts it."""
     global _running
@@ -155,6 +159,7 @@ def _gateway(
     trust, pins = ("pinned", tuple(sorted(peers.items()))) if isinstance(peers, Mapping) else (peers, ())
     known = None if clients is None else tuple(clients)
     services = tuple(service)
+    copied = None if redundant is None else str(redundant)
     settings = (
         mode,
         require,
@@ -168,6 +173,7 @@ def _gateway(
         services,
         pad,
         rekey_after,
+        copied,
     )
     with _lock:
         if _running is None:
@@ -188,6 +194,7 @@ def _gateway(
                     service,
                     pad,
                     rekey_after,
+                    copied,
                 )
             except BaseException:
                 log.close()

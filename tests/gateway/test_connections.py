@@ -211,6 +211,36 @@ def test_settings_pad_records_and_renew_keys(work, two_ways):  # noqa: F811
     wait_for("answers", lambda: (two_ways.directory / "client.log").read_text().count("hello") == 2)
 
 
+def test_settings_send_small_writes_on_each_path(work, two_ways):  # noqa: F811
+    echo_server(two_ways.server)
+    two_ways.serve("--mode", "sealed", "--require", "--redundant", "1000", to="127.0.0.1:9000")
+    text = """
+        import plait, time
+        for wrong in (dict(redundant="some"), dict(redundant=-1), dict(redundant=1000, mode="stream")):
+            try:
+                plait.connect(("10.77.1.2", 8443), trusted=["eth"], **wrong)
+            except (ValueError, OSError) as error:
+                print(type(error).__name__, error)
+        connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"], redundant=1000)
+        while True:
+            connection.sendall(b"hello")
+            connection.recv(5)
+            time.sleep(0.01)
+    """
+    file = script(work, "client.py", text)
+    two_ways.client.start(PYTHON, file, log="client.log", cwd=work)
+    wait_for("copies", lambda: copies_sent(two_ways) > 100)
+    some, negative, stream = (two_ways.directory / "client.log").read_text().splitlines()
+    assert some == "ValueError redundant: expected a number of bytes, such as 1000, or \"all\", got 'some'"
+    assert negative.endswith("got '-1'") and stream.startswith("OSError") and "sealed" in stream
+
+
+def copies_sent(pair) -> int:
+    """Return how many copies the gateways of clients' programs sent."""
+    clients = (gateway for gateway in pair.status() if gateway["command"] == "library")
+    return sum(one["redundancy"]["sent"] for client in clients for one in client["connections"])
+
+
 def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
     echo_server(pair.server)
     pair.serve("--mode", "xor64", "--require=false", to="127.0.0.1:9000")

@@ -10,7 +10,7 @@ use std::time::Duration;
 use plait_config::Role;
 use plait_gateway::{
     ConnectError, Gateway as Gate, Identities, Listener as Accepting, NegotiationSignal, Outbound, PeerName,
-    ProtectionPolicy, REKEY_AFTER, Requirement, Roles, ServiceName, Settings, StartError, Stream, Trust,
+    ProtectionPolicy, REKEY_AFTER, Redundancy, Requirement, Roles, ServiceName, Settings, StartError, Stream, Trust,
 };
 use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
@@ -65,6 +65,7 @@ impl Gateway {
         service: Vec<String>,
         pad: Option<i64>,
         rekey_after: Option<f64>,
+        redundant: Option<&str>,
     ) -> PyResult<Self> {
         let mode: Mode = mode.parse().map_err(value_error)?;
         let requirement = match require {
@@ -94,6 +95,8 @@ impl Gateway {
         if let Some(time) = rekey_after.filter(|time| !REKEY_AFTER.contains(time)) {
             return Err(value_error(format!("expected rekey_after from 1 to 3600 seconds, got {time:?}")));
         }
+        let redundancy = redundant.map(str::parse::<Redundancy>).transpose();
+        let redundancy = redundancy.map_err(|error| value_error(format!("redundant: {error}")))?;
         let trust = trust.map(str::parse::<Trust>).transpose().map_err(value_error)?;
         let identities = Identities::new(identity.as_deref(), trust, pins, clients);
         let settings = Settings {
@@ -104,7 +107,7 @@ impl Gateway {
             hybrid,
             padding,
             rekey_after,
-            redundancy: None,
+            redundancy,
             services,
             congestion_control: None,
             scheduler: None,
