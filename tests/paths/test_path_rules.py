@@ -260,9 +260,7 @@ def test_quota_is_exact(make_pair, direction):
     stream.close()
 
 
-@pytest.mark.alone
 def test_quota_is_kept_over_kill_and_restart(make_pair):
-    """A kill loses what was carried since the gateway last ran and wrote, which other tests delay."""
     pair = make_pair("20mbit")
     disable_offloads(pair, "eth", "wlan")
     stream_server(pair.server)
@@ -301,6 +299,29 @@ def test_quota_is_kept_over_kill_and_restart(make_pair):
     stream = Stream(pair, "download")
     assert rates(pair.client, "eth", 1)["received"] > 1e6
     assert carried(pair.client, "wlan")["received"] - left < 2000
+    stream.close()
+
+
+def test_monitor_counts_what_a_killed_gateway_could_not_write(make_pair):
+    """A gateway that is stopped writes nothing, while the kernel receives and counts until its buffers are full."""
+    pair = make_pair("20mbit")
+    disable_offloads(pair, "eth", "wlan")
+    stream_server(pair.server)
+    before = sum(carried(pair.client, "wlan").values())
+
+    def total() -> int:
+        return sum(carried(pair.client, "wlan").values()) - before
+
+    gateway = start(pair, TRUSTED_ETH + '[[paths]]\nmatch = "wl*"\nquota = { bytes = "100MB", per = "day" }\n')
+    stream = Stream(pair, "download")
+    wait_for("traffic", lambda: total() > 2_000_000)
+    gateway.send_signal(signal.SIGSTOP)
+    wait_for("silence", lambda: rates(pair.client, "wlan", 0.3)["received"] < 1000)
+    unwritten = total() - used(pair, "wl*")
+    assert unwritten > 2 * EXACT, "the gateway has written what it carried"
+    gateway.kill()
+    gateway.wait(30)
+    wait_for("the count", lambda: abs(used(pair, "wl*") - total()) <= EXACT)
     stream.close()
 
 

@@ -1,9 +1,10 @@
 //! The privileged half of a gateway: a small process that does for the other what takes root.
 //!
 //! A gateway that is started by root carries traffic as another user ([`crate::sandbox`]). The files that it keeps about peers,
-//! its cgroups, the use of quotas and its status socket remain root's, so that nobody else can change them. The monitor holds them: it knows which
-//! they are before the gateway reads its first byte from the network, takes no path or process id from it, and answers seven
-//! requests, one JSON document a line. It ends with the gateway; what a killed gateway leaves behind, the next start removes.
+//! its cgroups, the use of quotas and its status socket remain root's, so that nobody else can change them. The monitor holds them: it
+//! knows which they are before the gateway reads its first byte from the network, takes no path or process id from it, and answers
+//! requests, one JSON document a line. It ends with the gateway, and then adds what its paths carried last to the use of quotas; what
+//! else a killed gateway leaves behind, the next start removes.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -29,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::kill_switch::ReleasedKillSwitch;
-use crate::paths::{QuotaFile, QuotaUpdate, QuotaUses};
+use crate::paths::{PathUses, QuotaCount, QuotaFile, QuotaUpdate, QuotaUses};
 use crate::status;
 use crate::trust::{KnownPeers, KnownPeersError, PeerName, SealedPeer, SealedPeers};
 
@@ -50,8 +51,8 @@ enum Request {
     AppendKey { peer: String, key: String },
     /// Close the subflow between two addresses, on whose path the peer is silent.
     CloseSubflow { local: SocketAddr, remote: SocketAddr },
-    /// Add what was used of quotas of paths.
-    AddQuotaUse { updates: Vec<QuotaUpdate>, sync: bool },
+    /// Add what was used of quotas of paths. With as many counts as updates, the monitor adds in the end what was used since.
+    AddQuotaUse { updates: Vec<QuotaUpdate>, counts: Vec<QuotaCount>, sync: bool },
     /// Read the configuration file.
     ReadConfig,
     /// Remove the gateway's cgroups and its sockets, and unless another process redirects the host now, the lock and, if so ordered,
@@ -83,6 +84,8 @@ pub struct Monitor {
     changes: Channel,
     process: Mutex<Child>,
     keep_host: AtomicBool,
+    /// What the kernel counts of paths, which the monitor has opened as well, until a gateway takes it.
+    path_uses: Mutex<Option<PathUses>>,
 }
 
 /// One request is answered after the other.
@@ -121,13 +124,22 @@ impl Monitor {
     /// It cannot be started; the error says why.
     pub fn start(mut command: Command) -> io::Result<Arc<Monitor>> {
         let ((questions, stdin), (changes, stdout)) = (Channel::open()?, Channel::open()?);
+        // Without it, what a gateway that is killed carried last is not known.
+        let path_uses = PathUses::new().inspect_err(|error| tracing::debug!("{error}")).ok();
+        let stderr = path_uses.as_ref().map(|uses| uses.as_fd().try_clone_to_owned()).transpose()?;
         // Not of the terminal's foreground process group: Ctrl-C is for the gateway, which then still needs it.
-        command.process_group(0).current_dir("/").stdin(stdin).stdout(stdout).stderr(Stdio::null());
+        command.process_group(0).current_dir("/").stdin(stdin).stdout(stdout);
+        command.stderr(stderr.map_or_else(Stdio::null, Stdio::from));
         let process = command.spawn()?;
         // The descriptors of the other ends, so that the end of the process is the end of the channels.
         drop(command);
-        let monitor =
-            Monitor { questions, changes, process: Mutex::new(process), keep_host: AtomicBool::new(false) };
+        let monitor = Monitor {
+            questions,
+            changes,
+            process: Mutex::new(process),
+            keep_host: AtomicBool::new(false),
+            path_uses: Mutex::new(path_uses),
+        };
         monitor.questions.reply::<()>().map_err(into_error)?;
         Ok(Arc::new(monitor))
     }
@@ -184,9 +196,20 @@ impl Monitor {
         self.changes.request(&request).map_err(into_error)
     }
 
-    /// Adds what was used of quotas, and returns what has been used then.
-    pub(crate) fn add_quota_use(&self, updates: &[QuotaUpdate], sync: bool) -> io::Result<QuotaUses> {
-        let request = Request::AddQuotaUse { updates: updates.to_vec(), sync };
+    /// What the kernel is to count of paths, if the monitor can read it; once.
+    pub(crate) fn take_path_uses(&self) -> Option<PathUses> {
+        self.path_uses.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Adds what was used of quotas, up to these counts, and returns what has been used then.
+    pub(crate) fn add_quota_use(
+        &self,
+        updates: &[QuotaUpdate],
+        counts: &[QuotaCount],
+        sync: bool,
+    ) -> io::Result<QuotaUses> {
+        let (updates, counts) = (updates.to_vec(), counts.to_vec());
+        let request = Request::AddQuotaUse { updates, counts, sync };
         self.changes.request(&request).map_err(into_error)
     }
 
@@ -224,6 +247,10 @@ struct MonitorProcess {
     sealed: SealedPeers,
     keys: Option<KnownPeers>,
     quotas: Option<QuotaFile>,
+    /// What the kernel counts of the gateway's paths.
+    path_uses: Option<PathUses>,
+    /// What was added to the use of quotas last, and up to which counts.
+    added: Mutex<Vec<(QuotaUpdate, QuotaCount)>>,
     cgroups: Option<CreatorCgroups>,
     /// For a gateway that may not close subflows itself.
     sockets: Option<Mutex<Sockets>>,
@@ -249,7 +276,8 @@ pub struct MonitorTasks {
     pub predecessor: Option<u32>,
 }
 
-/// Runs the monitor of the parent process, whose requests arrive on stdin and stdout, which are sockets, until that ends.
+/// Runs the monitor of the parent process, whose requests arrive on stdin and stdout, which are sockets, until that ends. stderr is the map
+/// in which the kernel counts what its paths carry, if it could be created.
 ///
 /// # Errors
 /// The monitor cannot confine itself, or its parent broke the protocol.
@@ -267,6 +295,8 @@ pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
         sealed: SealedPeers::of_user(),
         keys: known_peers.map(KnownPeers::in_file),
         quotas: QuotaFile::of_user(),
+        path_uses: PathUses::open(io::stderr().as_fd().try_clone_to_owned()?).ok(),
+        added: Mutex::default(),
         cgroups: match predecessor {
             Some(predecessor) => CreatorCgroups::entered(gateway, predecessor).ok(),
             None => CreatorCgroups::below_current(gateway).ok(),
@@ -277,7 +307,7 @@ pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
         host_lock,
     };
     let gate = ThreadGate::default();
-    thread::scope(|scope| {
+    let result = thread::scope(|scope| {
         let changing = scope.spawn(|| {
             gate.pass();
             monitor.serve(changes)
@@ -288,7 +318,9 @@ pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
         write_line(&mut questions, &confined)?;
         monitor.serve(questions)?;
         changing.join().unwrap_or_else(|_| Err(io::Error::other("a request was not answered")))
-    })
+    });
+    monitor.add_last_quota_use();
+    result
 }
 
 impl MonitorProcess {
@@ -353,10 +385,15 @@ impl MonitorProcess {
                 write_line(stream, &appended)
             }
             Request::CloseSubflow { local, remote } => write_line(stream, &self.close_subflow(local, remote)),
-            Request::AddQuotaUse { updates, sync } => {
+            Request::AddQuotaUse { updates, counts, sync } => {
                 let quotas = self.quotas.as_ref();
                 let quotas = quotas.ok_or_else(|| Failure::Other("no state directory".into()));
-                write_line(stream, &quotas.and_then(|quotas| quotas.add(&updates, sync).map_err(other)))
+                let added = quotas.and_then(|quotas| quotas.add(&updates, sync).map_err(other));
+                if added.is_ok() {
+                    *self.added.lock().unwrap_or_else(PoisonError::into_inner) =
+                        updates.into_iter().zip(counts).collect();
+                }
+                write_line(stream, &added)
             }
             Request::ReadConfig => {
                 let text = self.config.as_ref().map(fs::read_to_string).transpose().map_err(other);
@@ -375,6 +412,24 @@ impl MonitorProcess {
                 let _ = status::socket_path(self.gateway).and_then(fs::remove_file);
                 write_line(stream, &cleaned)
             }
+        }
+    }
+
+    /// Adds what the gateway's paths carried since it asked for that last: if it was killed, it could not ask.
+    fn add_last_quota_use(&self) {
+        let (Some(quotas), Some(path_uses)) = (&self.quotas, &self.path_uses) else { return };
+        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        let updates: Vec<QuotaUpdate> = added
+            .iter()
+            .filter_map(|(update, QuotaCount { rule, counted })| {
+                let bytes =
+                    path_uses.carried(*rule).ok()?.checked_sub(*counted).filter(|bytes| *bytes > 0)?;
+                Some(QuotaUpdate { bytes, ..update.clone() })
+            })
+            .collect();
+        if !updates.is_empty() {
+            // Nobody is left to be told.
+            let _ = quotas.add(&updates, false);
         }
     }
 

@@ -29,10 +29,10 @@ pub(crate) use first_flight::{Backoff, POLL_INTERVAL, UPLOAD_BYTES, UPLOAD_POLL_
 pub(crate) use gate::PathGate;
 pub use gate::PathRulesError;
 pub use missing_interfaces::warn_of_missing_interfaces;
-pub(crate) use path_limits::MAX_RULES;
+pub(crate) use path_limits::{MAX_RULES, PathUses};
 pub use path_name::PathName;
 pub(crate) use path_watch::PathWatch;
-pub(crate) use quota_file::QuotaUpdate;
+pub(crate) use quota_file::{QuotaCount, QuotaUpdate};
 pub use quota_file::{QuotaFile, QuotaUse, QuotaUses};
 pub use roles::Roles;
 pub(crate) use routes::Routes;

@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::calendar::Schedule;
-use super::path_limits::PathLimits;
+use super::path_limits::{PathLimits, PathUses};
 use super::path_name::PathName;
-use super::quota_file::{QuotaFile, QuotaUpdate, QuotaUses};
+use super::quota_file::{QuotaCount, QuotaFile, QuotaUpdate, QuotaUses};
 use super::roles::Roles;
 use super::rules::{PathRule, Quota};
 use super::scheduler_paths::{SchedulerMismatch, SchedulerPaths};
@@ -58,10 +58,11 @@ enum Store {
 }
 
 impl Store {
-    fn add(&self, updates: &[QuotaUpdate], sync: bool) -> io::Result<QuotaUses> {
+    /// Adds what was used, up to these counts, if the monitor has them.
+    fn add(&self, updates: &[QuotaUpdate], counts: &[QuotaCount], sync: bool) -> io::Result<QuotaUses> {
         match self {
             Store::File(file) => file.add(updates, sync),
-            Store::Monitor(monitor) => monitor.add_quota_use(updates, sync),
+            Store::Monitor(monitor) => monitor.add_quota_use(updates, counts, sync),
         }
     }
 }
@@ -80,6 +81,8 @@ struct QuotaState {
 
 struct Limiter {
     limits: PathLimits,
+    /// Whether the monitor reads the kernel's counts as well.
+    is_shared: bool,
     store: Store,
     /// By rule; those without a quota have none.
     states: Mutex<Vec<Option<QuotaState>>>,
@@ -138,11 +141,14 @@ impl PathGate {
         if !roles.rules().iter().any(is_limited) {
             return Ok(PathGate::new(roles, scheduler));
         }
+        let shared = monitor.and_then(|monitor| monitor.take_path_uses());
+        let is_shared = shared.is_some();
+        let uses = shared.map_or_else(PathUses::new, Ok)?;
         let (own, limits) = match cgroup {
-            Some(cgroup) => (None, PathLimits::attach(cgroup)?),
+            Some(cgroup) => (None, PathLimits::attach(cgroup, uses)?),
             None => {
                 let own = Cgroup::create_below_current("gateway")?;
-                let limits = PathLimits::attach(&own)?;
+                let limits = PathLimits::attach(&own, uses)?;
                 own.enter()?;
                 (Some(own), limits)
             }
@@ -153,7 +159,7 @@ impl PathGate {
         };
         let states = Mutex::new(vec![None; roles.rules().len()]);
         let paused = watch::Sender::new(vec![false; roles.rules().len()]);
-        let kernel = Limiter { limits, store, states, updating: Mutex::default() };
+        let kernel = Limiter { limits, is_shared, store, states, updating: Mutex::default() };
         let gate = PathGate { roles, kernel: Some(kernel), _cgroup: own, scheduler, paused };
         gate.set_caps()?;
         gate.update(now(), true).map_err(PathRulesError::File)?;
@@ -380,7 +386,12 @@ impl PathGate {
         if updates.is_empty() {
             return Ok(false);
         }
-        let uses = kernel.store.add(&updates, sync)?;
+        let shared: Vec<_> = counts
+            .iter()
+            .filter(|_| kernel.is_shared)
+            .map(|(rule, .., counted)| QuotaCount { rule: *rule, counted: *counted })
+            .collect();
+        let uses = kernel.store.add(&updates, &shared, sync)?;
         for (number, rule, quota, counted) in counts {
             let Some(usage) = uses.get(&rule.pattern.to_string()) else { continue };
             let is_used_up = is_used_up(quota, usage.bytes);

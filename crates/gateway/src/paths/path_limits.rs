@@ -11,17 +11,32 @@ use libbpf_rs::{MapCore, MapHandle};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::bindings::{PLAIT_MAX_PATH_RULES, plait_path_limit, plait_path_use};
-use crate::bpf::{self, BpfError, lookup, update};
+use crate::bpf::{self, BpfError, update};
 use crate::ring_events::RingEvents;
 use crate::skeleton::path_limits::PathLimitsSkelBuilder;
 
 /// Rules that can be configured.
 pub(crate) const MAX_RULES: usize = PLAIT_MAX_PATH_RULES as usize;
 
+/// What the interfaces of each rule have carried: a gateway shares it with its monitor, which then knows what a gateway that was killed
+/// carried last.
+pub(crate) type PathUses = bpf::Array<plait_path_use>;
+
+impl PathUses {
+    pub(crate) fn new() -> Result<PathUses, BpfError> {
+        PathUses::create("uses", PLAIT_MAX_PATH_RULES)
+    }
+
+    /// The bytes that the interfaces of a rule have carried since the start.
+    pub(crate) fn carried(&self, rule: usize) -> Result<u64, BpfError> {
+        Ok(self.get(index(rule))?.bytes)
+    }
+}
+
 /// What the kernel counts and limits, until dropped.
 pub(super) struct PathLimits {
     limits: MapHandle,
-    uses: MapHandle,
+    uses: PathUses,
     rules: MapHandle,
     reports: MapHandle,
     /// The rules of interfaces, by index, as they are in the kernel.
@@ -31,14 +46,17 @@ pub(super) struct PathLimits {
 
 impl PathLimits {
     /// For the sockets of a cgroup.
-    pub(super) fn attach(cgroup: impl AsFd) -> Result<PathLimits, BpfError> {
+    pub(super) fn attach(cgroup: impl AsFd, uses: PathUses) -> Result<PathLimits, BpfError> {
         let mut storage = MaybeUninit::uninit();
-        let skeleton = bpf::load("path_limits", PathLimitsSkelBuilder::default(), &mut storage)?;
+        let builder = PathLimitsSkelBuilder::default();
+        let skeleton = bpf::load_sharing("path_limits", builder, &mut storage, |open| {
+            open.maps.uses.reuse_fd(uses.as_fd())
+        })?;
         let mut programs = bpf::Programs::of(&skeleton)?;
         programs.attach(cgroup)?;
         Ok(PathLimits {
             limits: bpf::handle(&skeleton.maps.limits)?,
-            uses: bpf::handle(&skeleton.maps.uses)?,
+            uses,
             rules: bpf::handle(&skeleton.maps.rules)?,
             reports: bpf::handle(&skeleton.maps.reports)?,
             interfaces: Mutex::default(),
@@ -53,14 +71,13 @@ impl PathLimits {
 
     /// The bytes that the interfaces of a rule have carried since the start.
     pub(super) fn used(&self, rule: usize) -> Result<u64, BpfError> {
-        Ok(lookup::<plait_path_use>(&self.uses, &key(rule))?.map_or(0, |usage| usage.bytes))
+        self.uses.carried(rule)
     }
 
     /// How long nothing should be received by the interfaces of a rule, so that its cap is held.
     pub(super) fn pause(&self, rule: usize) -> Duration {
         // Without it, packets are dropped.
-        let usage = lookup::<plait_path_use>(&self.uses, &key(rule)).ok().flatten();
-        let busy_until = usage.map_or(0, |usage| usage.busy_until[1]);
+        let busy_until = self.uses.get(index(rule)).map_or(0, |usage| usage.busy_until[1]);
         let now = clock_gettime(ClockId::Monotonic);
         let now =
             u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0);
@@ -90,5 +107,9 @@ impl PathLimits {
 }
 
 fn key(rule: usize) -> [u8; 4] {
-    u32::try_from(rule).unwrap_or(u32::MAX).to_ne_bytes()
+    index(rule).to_ne_bytes()
+}
+
+fn index(rule: usize) -> u32 {
+    u32::try_from(rule).unwrap_or(u32::MAX)
 }

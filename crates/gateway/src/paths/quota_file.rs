@@ -37,6 +37,15 @@ pub(crate) struct QuotaUpdate {
     pub(crate) bytes: u64,
 }
 
+/// Up to where what a gateway's paths carried is in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct QuotaCount {
+    /// The number of the rule.
+    pub(crate) rule: usize,
+    /// The kernel's count ([`super::PathUses`]), bytes.
+    pub(crate) counted: u64,
+}
+
 /// The use of quotas, by what their rules match.
 pub type QuotaUses = BTreeMap<String, QuotaUse>;
 
