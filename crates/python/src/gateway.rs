@@ -10,7 +10,8 @@ use std::time::Duration;
 use plait_config::Role;
 use plait_gateway::{
     ConnectError, Gateway as Gate, Identities, Listener as Accepting, NegotiationSignal, Outbound, PeerName,
-    ProtectionPolicy, REKEY_AFTER, Redundancy, Requirement, Roles, ServiceName, Settings, StartError, Stream, Trust,
+    ProtectionPolicy, REKEY_AFTER, Redundancy, Requirement, Roles, ServiceName, Settings, StartError, Stream,
+    Trust,
 };
 use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
