@@ -186,7 +186,7 @@ def test_configurations_keys_and_arguments(tmp_path, monkeypatch):
         ("serve", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--config", file),
         ("paths", "--config", file),
         ("lab", "run", file),
-        ("lab", "results", file),
+        ("lab", "results", file, "-o", tmp_path / "results"),
         ("codec", "stream", "--secrets", file, "--cipher", "aes-256-ctr", "--from", "initiator"),
         ("identity", "--file", file),
         ("identity", "--file", tmp_path / f"{HOSTILE}.key"),
