@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Read standard input in messages of 1280 bytes, as a processor does that takes a given time for each, and print the throughput as JSON.
 
-    paced.py --message-ms MS
+paced.py --message-ms MS
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ CATCH_UP = 0.005
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--message-ms", type=float, required=True, metavar="MS", help="milliseconds a message")
+    parser.add_argument(
+        "--message-ms", type=float, required=True, metavar="MS", help="milliseconds a message"
+    )
     seconds = parser.parse_args().message_ms / 1000
     total = len(sys.stdin.buffer.read(MESSAGE))
     free = began = time.monotonic()

@@ -312,7 +312,9 @@ def test_monitor_counts_what_a_killed_gateway_could_not_write(make_pair):
     def total() -> int:
         return sum(carried(pair.client, "wlan").values()) - before
 
-    gateway = start(pair, TRUSTED_ETH + '[[paths]]\nmatch = "wl*"\nquota = { bytes = "100MB", per = "day" }\n')
+    gateway = start(
+        pair, TRUSTED_ETH + '[[paths]]\nmatch = "wl*"\nquota = { bytes = "100MB", per = "day" }\n'
+    )
     stream = Stream(pair, "download")
     wait_for("traffic", lambda: total() > 2_000_000)
     gateway.send_signal(signal.SIGSTOP)
