@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from datagrams import AssociateError, Association, call_beside_cuts, calling, echo_datagrams
+from datagrams import AssociateError, Association, call_during_cuts, calling, echo_datagrams
 from disturbance import measuring
 from exits import EXIT_PRIVATE, EXIT_PUBLIC, FAR, FAR6, NAME, PORT, PRIVATE, PRIVATE_NAME, exit_behind
 from hosts import Pair, wait_for
@@ -150,7 +150,7 @@ def test_call_survives_a_cut_of_the_path_in_use(exit):
         # Until both paths are measured.
         time.sleep(3)
         with measuring(0.02):
-            echoes = call_beside_cuts(exit.pair, association, (FAR, ECHO), 20, before=4, cut_for=4)
+            echoes = call_during_cuts(exit.pair, association, (FAR, ECHO), 20, before=4, cut_for=4)
             assert echoes.sent == 1000
             assert echoes.lost <= 15 and echoes.gap < 0.3, echoes
 
@@ -166,7 +166,7 @@ def test_redundant_call_loses_nothing_in_a_cut(exit):
         before = len(senders)
         with measuring(0.02):
             # A path that was cut answers again before the next cut.
-            echoes = call_beside_cuts(exit.pair, association, (FAR, ECHO), 8, before=2, cut_for=1)
+            echoes = call_during_cuts(exit.pair, association, (FAR, ECHO), 8, before=2, cut_for=1)
             assert (echoes.sent, echoes.lost) == (400, 0), echoes
         assert len(senders) - before == 400, "the destination gets no copies"
 

@@ -166,7 +166,7 @@ def cut(pair: Pair, link: str):
         yield
 
 
-def call_beside_cuts(
+def call_during_cuts(
     pair: Pair,
     association: Association,
     destination: tuple[str, int],

@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from datagrams import Association, call_beside_cuts, echo_datagrams
+from datagrams import Association, call_during_cuts, echo_datagrams
 from disturbance import measuring
 from exits import FAR, exit_behind
 from hosts import PLAIT, wait_for
@@ -79,7 +79,7 @@ def test_bonded_call_survives_a_cut(exit):
         association.exchange((FAR, ECHO), b"ready")
         time.sleep(2)
         with measuring(0.02):
-            echoes = call_beside_cuts(exit.pair, association, (FAR, ECHO), 8, before=2, cut_for=1.5)
+            echoes = call_during_cuts(exit.pair, association, (FAR, ECHO), 8, before=2, cut_for=1.5)
             # Of every second one, until the silence is noticed, in each direction.
             assert echoes.lost <= 30 and echoes.gap < 0.3, echoes
 

@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from datagrams import Datagrams, call_beside_cuts, echo_datagrams
+from datagrams import Datagrams, call_during_cuts, echo_datagrams
 from disturbance import measuring
 from exits import FAR, FAR6, NAME, PRIVATE, exit_behind, resolver_of
 from hosts import Pair, wait_for
@@ -92,7 +92,7 @@ def test_call_survives_cuts_of_the_uplinks(lan, exit):
         host.exchange((FAR, ECHO), b"ready")
         time.sleep(3)
         with measuring(0.02):
-            echoes = call_beside_cuts(exit.pair, host, (FAR, ECHO), 12, before=3, cut_for=2.5)
+            echoes = call_during_cuts(exit.pair, host, (FAR, ECHO), 12, before=3, cut_for=2.5)
             assert echoes.sent == 600
             assert echoes.lost <= 15 and echoes.gap < 0.3, echoes
 

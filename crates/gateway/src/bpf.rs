@@ -3,7 +3,7 @@
 //! `unsafe` here asserts that the generated structs are plain numbers without padding, which `intf.h` asserts too, and
 //! calls the three functions of libbpf that attach and replace programs by their descriptors, which its Rust binding lacks.
 
-mod array;
+mod array_map;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -14,7 +14,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut, OpenObject, libbpf_sys as 
 use plait_linux::libbpf;
 use zeroize::Zeroizing;
 
-pub(crate) use self::array::Array;
+pub(crate) use self::array_map::ArrayMap;
 use crate::bindings::{
     plait_client, plait_close_reasons, plait_destination, plait_flag_settings, plait_lan_flow, plait_lan_syn,
     plait_negotiate_settings, plait_net_v4, plait_net_v6, plait_network, plait_outcome_event,

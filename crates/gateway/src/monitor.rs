@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::kill_switch::ReleasedKillSwitch;
-use crate::paths::{PathUses, QuotaCount, QuotaFile, QuotaUpdate, QuotaUses};
+use crate::paths::{PathUses, QuotaFile, QuotaUpdate, QuotaUses};
 use crate::status;
 use crate::trust::{KnownPeers, KnownPeersError, PeerName, SealedPeer, SealedPeers};
 
@@ -51,8 +51,8 @@ enum Request {
     AppendKey { peer: String, key: String },
     /// Close the subflow between two addresses, on whose path the peer is silent.
     CloseSubflow { local: SocketAddr, remote: SocketAddr },
-    /// Add what was used of quotas of paths. With as many counts as updates, the monitor adds in the end what was used since.
-    AddQuotaUse { updates: Vec<QuotaUpdate>, counts: Vec<QuotaCount>, sync: bool },
+    /// Add what was used of quotas of paths.
+    AddQuotaUse { updates: Vec<QuotaUpdate>, sync: bool },
     /// Read the configuration file.
     ReadConfig,
     /// Remove the gateway's cgroups and its sockets, and unless another process redirects the host now, the lock and, if so ordered,
@@ -201,15 +201,9 @@ impl Monitor {
         self.path_uses.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Adds what was used of quotas, up to these counts, and returns what has been used then.
-    pub(crate) fn add_quota_use(
-        &self,
-        updates: &[QuotaUpdate],
-        counts: &[QuotaCount],
-        sync: bool,
-    ) -> io::Result<QuotaUses> {
-        let (updates, counts) = (updates.to_vec(), counts.to_vec());
-        let request = Request::AddQuotaUse { updates, counts, sync };
+    /// Adds what was used of quotas, and returns what has been used then.
+    pub(crate) fn add_quota_use(&self, updates: &[QuotaUpdate], sync: bool) -> io::Result<QuotaUses> {
+        let request = Request::AddQuotaUse { updates: updates.to_vec(), sync };
         self.changes.request(&request).map_err(into_error)
     }
 
@@ -249,8 +243,8 @@ struct MonitorProcess {
     quotas: Option<QuotaFile>,
     /// What the kernel counts of the gateway's paths.
     path_uses: Option<PathUses>,
-    /// What was added to the use of quotas last, and up to which counts.
-    added: Mutex<Vec<(QuotaUpdate, QuotaCount)>>,
+    /// What was added to the use of quotas last.
+    last_added: Mutex<Vec<QuotaUpdate>>,
     cgroups: Option<CreatorCgroups>,
     /// For a gateway that may not close subflows itself.
     sockets: Option<Mutex<Sockets>>,
@@ -296,7 +290,7 @@ pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
         keys: known_peers.map(KnownPeers::in_file),
         quotas: QuotaFile::of_user(),
         path_uses: PathUses::open(io::stderr().as_fd().try_clone_to_owned()?).ok(),
-        added: Mutex::default(),
+        last_added: Mutex::default(),
         cgroups: match predecessor {
             Some(predecessor) => CreatorCgroups::entered(gateway, predecessor).ok(),
             None => CreatorCgroups::below_current(gateway).ok(),
@@ -319,7 +313,7 @@ pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
         monitor.serve(questions)?;
         changing.join().unwrap_or_else(|_| Err(io::Error::other("a request was not answered")))
     });
-    monitor.add_last_quota_use();
+    monitor.add_unwritten_quota_use();
     result
 }
 
@@ -385,13 +379,12 @@ impl MonitorProcess {
                 write_line(stream, &appended)
             }
             Request::CloseSubflow { local, remote } => write_line(stream, &self.close_subflow(local, remote)),
-            Request::AddQuotaUse { updates, counts, sync } => {
+            Request::AddQuotaUse { updates, sync } => {
                 let quotas = self.quotas.as_ref();
                 let quotas = quotas.ok_or_else(|| Failure::Other("no state directory".into()));
                 let added = quotas.and_then(|quotas| quotas.add(&updates, sync).map_err(other));
                 if added.is_ok() {
-                    *self.added.lock().unwrap_or_else(PoisonError::into_inner) =
-                        updates.into_iter().zip(counts).collect();
+                    *self.last_added.lock().unwrap_or_else(PoisonError::into_inner) = updates;
                 }
                 write_line(stream, &added)
             }
@@ -416,17 +409,15 @@ impl MonitorProcess {
     }
 
     /// Adds what the gateway's paths carried since it asked for that last: if it was killed, it could not ask.
-    fn add_last_quota_use(&self) {
+    fn add_unwritten_quota_use(&self) {
         let (Some(quotas), Some(path_uses)) = (&self.quotas, &self.path_uses) else { return };
-        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
-        let updates: Vec<QuotaUpdate> = added
-            .iter()
-            .filter_map(|(update, QuotaCount { rule, counted })| {
-                let bytes =
-                    path_uses.carried(*rule).ok()?.checked_sub(*counted).filter(|bytes| *bytes > 0)?;
-                Some(QuotaUpdate { bytes, ..update.clone() })
-            })
-            .collect();
+        let last_added = self.last_added.lock().unwrap_or_else(PoisonError::into_inner);
+        let unwritten = |update: &QuotaUpdate| {
+            let reached = update.reached?;
+            let bytes = path_uses.bytes_carried(reached.rule).ok()?.checked_sub(reached.bytes)?;
+            (bytes > 0).then(|| QuotaUpdate { bytes, ..update.clone() })
+        };
+        let updates: Vec<QuotaUpdate> = last_added.iter().filter_map(unwritten).collect();
         if !updates.is_empty() {
             // Nobody is left to be told.
             let _ = quotas.add(&updates, false);

@@ -32,7 +32,7 @@ pub use missing_interfaces::warn_of_missing_interfaces;
 pub(crate) use path_limits::{MAX_RULES, PathUses};
 pub use path_name::PathName;
 pub(crate) use path_watch::PathWatch;
-pub(crate) use quota_file::{QuotaCount, QuotaUpdate};
+pub(crate) use quota_file::QuotaUpdate;
 pub use quota_file::{QuotaFile, QuotaUse, QuotaUses};
 pub use roles::Roles;
 pub(crate) use routes::Routes;

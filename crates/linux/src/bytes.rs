@@ -10,6 +10,11 @@ pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u
     bytes.get(offset..offset.checked_add(N)?)?.try_into().ok()
 }
 
+/// A string of the kernel, without the zero byte at its end.
+pub(crate) fn without_nul(text: &[u8]) -> &[u8] {
+    text.strip_suffix(&[0]).unwrap_or(text)
+}
+
 /// The byte at `offset`.
 pub(crate) fn u8_at(bytes: &[u8], offset: usize) -> Option<u8> {
     bytes.get(offset).copied()

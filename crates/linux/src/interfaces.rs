@@ -9,7 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use crate::bytes::{ip_address, u8_at, u16_at, u32_at};
+use crate::bytes::{ip_address, u8_at, u16_at, u32_at, without_nul};
 use crate::netlink::message::{Message, NLM_F_ACK, Request};
 use crate::netlink::{Error, Socket};
 use crate::sockopt;
@@ -340,11 +340,6 @@ fn with_address(request: Request, kind: u16, address: IpAddr) -> Request {
 /// Whether an interface with this IFLA_INFO_SLAVE_KIND has no addresses of its own. Those in a VRF do.
 fn is_port(kind: &[u8]) -> bool {
     [&b"bridge"[..], b"bond", b"team"].contains(&without_nul(kind))
-}
-
-/// A string of the kernel.
-fn without_nul(text: &[u8]) -> &[u8] {
-    text.strip_suffix(&[0]).unwrap_or(text)
 }
 
 /// Includes errors for an interface that does not exist or is down, a source address that is not local, and routes that

@@ -7,7 +7,7 @@
 use rustix::net::netdevice::name_to_index;
 use rustix::process::{Pid, getpid};
 
-use crate::bytes::u8_at;
+use crate::bytes::{u8_at, without_nul};
 use crate::leftovers::has_ended;
 use crate::netlink::message::{Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, Request};
 use crate::netlink::{Error, Socket};
@@ -106,8 +106,7 @@ impl Rule {
         let interface = attributes.find(FRA_IIFNAME)?;
         Some(Rule {
             family: u8_at(message.payload, 0)?,
-            interface: String::from_utf8_lossy(interface.strip_suffix(&[0]).unwrap_or(interface))
-                .into_owned(),
+            interface: String::from_utf8_lossy(without_nul(interface)).into_owned(),
             mark: attributes.u32(FRA_FWMARK)?,
             table: attributes.u32(FRA_TABLE)?,
         })

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags, netlink::SocketAddrNetlink, sockopt::Timeout};
 
+use crate::bytes::without_nul;
 use crate::sockopt;
 use message::{Message, Messages, NLM_F_ACK, NLM_F_DUMP, Outcome, Request};
 
@@ -215,7 +216,7 @@ impl Family {
             let groups = attributes.nested(CTRL_ATTR_MCAST_GROUPS).filter_map(|(_, group)| {
                 let group = message::Attributes(group);
                 let name = group.find(CTRL_ATTR_MCAST_GRP_NAME)?;
-                let name = String::from_utf8_lossy(name.strip_suffix(&[0]).unwrap_or(name)).into_owned();
+                let name = String::from_utf8_lossy(without_nul(name)).into_owned();
                 Some((name, group.u32(CTRL_ATTR_MCAST_GRP_ID)?))
             });
             family = attributes.u16(CTRL_ATTR_FAMILY_ID).map(|id| Family { id, groups: groups.collect() });

@@ -2,7 +2,7 @@
 //!
 //! Queries the network namespace of the calling thread, which requires no privileges.
 
-use crate::bytes::u32_at;
+use crate::bytes::{u32_at, without_nul};
 use crate::netlink::message::{Message, Request};
 use crate::netlink::{Error, Socket};
 
@@ -15,7 +15,7 @@ pub fn has_clsact(if_index: u32) -> Result<bool, Error> {
     let is_clsact = |message: &Message| {
         let kind = message.attributes(HEADER).find(TCA_KIND)?;
         let matches = message.kind == RTM_NEWQDISC && u32_at(message.payload, 4)? == if_index;
-        (matches && kind.strip_suffix(&[0]).unwrap_or(kind) == b"clsact").then_some(())
+        (matches && without_nul(kind) == b"clsact").then_some(())
     };
     Ok(!Socket::route()?.dump(disciplines, is_clsact)?.is_empty())
 }

@@ -230,7 +230,7 @@ impl Outbound {
 
     /// The directories of what it stores of quotas.
     pub(crate) fn quota_directories(&self) -> Vec<PathBuf> {
-        if !self.dialer.gate().roles().rules().iter().any(|rule| rule.quota.is_some()) {
+        if !self.dialer.gate().roles().has_quota() {
             return Vec::new();
         }
         QuotaFile::of_user().iter().flat_map(QuotaFile::directories).collect()
@@ -245,7 +245,7 @@ impl Outbound {
     pub(super) fn interfaces_to(&self, address: IpAddr) -> Option<Vec<(u32, String)>> {
         let subflows = self.subflows.as_ref().filter(|_| !address.is_loopback())?;
         let usable = subflows.usable().into_iter();
-        let leading = usable.filter(|interface| subflows.source_address(interface, address).is_some());
+        let leading = usable.filter(|interface| subflows.has_route(interface, address));
         Some(leading.map(|interface| (interface.index, interface.name)).collect())
     }
 

@@ -88,7 +88,7 @@ impl OpeningWitnesses {
         let first = addresses.first().copied();
         let unreachable = |interface: String| first.map(|remote| Target { interface, remote });
         let has_route = |interface: &Interface, address: SocketAddr| {
-            subflows.source_address(interface, address.ip().to_canonical()).is_some()
+            subflows.has_route(interface, address.ip().to_canonical())
         };
         for interface in subflows.paths_to(addresses).into_iter().filter(|interface| interface.name != main) {
             if attempts.len() == usize::from(MAX_WITNESSES) {

@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use super::calendar::Schedule;
 use super::path_limits::{PathLimits, PathUses};
 use super::path_name::PathName;
-use super::quota_file::{QuotaCount, QuotaFile, QuotaUpdate, QuotaUses};
+use super::quota_file::{KernelCount, QuotaFile, QuotaUpdate, QuotaUses};
 use super::roles::Roles;
 use super::rules::{PathRule, Quota};
 use super::scheduler_paths::{SchedulerMismatch, SchedulerPaths};
@@ -58,11 +58,10 @@ enum Store {
 }
 
 impl Store {
-    /// Adds what was used, up to these counts, if the monitor has them.
-    fn add(&self, updates: &[QuotaUpdate], counts: &[QuotaCount], sync: bool) -> io::Result<QuotaUses> {
+    fn add(&self, updates: &[QuotaUpdate], sync: bool) -> io::Result<QuotaUses> {
         match self {
             Store::File(file) => file.add(updates, sync),
-            Store::Monitor(monitor) => monitor.add_quota_use(updates, counts, sync),
+            Store::Monitor(monitor) => monitor.add_quota_use(updates, sync),
         }
     }
 }
@@ -381,17 +380,13 @@ impl PathGate {
             kernel.note(number, quota, bytes);
             let since = quota.period.current(before.map(|before| before.since), now.date());
             counts.push((number, rule, quota, counted));
-            updates.push(QuotaUpdate { rule: rule.pattern.to_string(), since, bytes });
+            let reached = kernel.is_shared.then_some(KernelCount { rule: number, bytes: counted });
+            updates.push(QuotaUpdate { rule: rule.pattern.to_string(), since, bytes, reached });
         }
         if updates.is_empty() {
             return Ok(false);
         }
-        let shared: Vec<_> = counts
-            .iter()
-            .filter(|_| kernel.is_shared)
-            .map(|(rule, .., counted)| QuotaCount { rule: *rule, counted: *counted })
-            .collect();
-        let uses = kernel.store.add(&updates, &shared, sync)?;
+        let uses = kernel.store.add(&updates, sync)?;
         for (number, rule, quota, counted) in counts {
             let Some(usage) = uses.get(&rule.pattern.to_string()) else { continue };
             let is_used_up = is_used_up(quota, usage.bytes);

@@ -20,7 +20,7 @@ pub(crate) const MAX_RULES: usize = PLAIT_MAX_PATH_RULES as usize;
 
 /// What the interfaces of each rule have carried: a gateway shares it with its monitor, which then knows what a gateway that was killed
 /// carried last.
-pub(crate) type PathUses = bpf::Array<plait_path_use>;
+pub(crate) type PathUses = bpf::ArrayMap<plait_path_use>;
 
 impl PathUses {
     pub(crate) fn new() -> Result<PathUses, BpfError> {
@@ -28,7 +28,7 @@ impl PathUses {
     }
 
     /// The bytes that the interfaces of a rule have carried since the start.
-    pub(crate) fn carried(&self, rule: usize) -> Result<u64, BpfError> {
+    pub(crate) fn bytes_carried(&self, rule: usize) -> Result<u64, BpfError> {
         Ok(self.get(index(rule))?.bytes)
     }
 }
@@ -71,7 +71,7 @@ impl PathLimits {
 
     /// The bytes that the interfaces of a rule have carried since the start.
     pub(super) fn used(&self, rule: usize) -> Result<u64, BpfError> {
-        self.uses.carried(rule)
+        self.uses.bytes_carried(rule)
     }
 
     /// How long nothing should be received by the interfaces of a rule, so that its cap is held.

@@ -35,15 +35,17 @@ pub(crate) struct QuotaUpdate {
     pub(crate) since: NaiveDate,
     /// Bytes.
     pub(crate) bytes: u64,
+    /// The kernel's count that these bytes reach, if the monitor reads it, too.
+    pub(crate) reached: Option<KernelCount>,
 }
 
-/// Up to where what a gateway's paths carried is in the file.
+/// What the kernel had counted of a rule ([`super::PathUses`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct QuotaCount {
+pub(crate) struct KernelCount {
     /// The number of the rule.
     pub(crate) rule: usize,
-    /// The kernel's count ([`super::PathUses`]), bytes.
-    pub(crate) counted: u64,
+    /// Since the gateway's start.
+    pub(crate) bytes: u64,
 }
 
 /// The use of quotas, by what their rules match.
@@ -97,7 +99,7 @@ impl QuotaFile {
         let _lock = self.lock().map_err(|error| with_path(error, &self.0))?;
         let before = self.read()?;
         let mut uses = before.clone();
-        for QuotaUpdate { rule, since, bytes } in updates {
+        for QuotaUpdate { rule, since, bytes, .. } in updates {
             let usage = uses.entry(rule.clone()).or_insert(QuotaUse { since: *since, bytes: 0 });
             if usage.since < *since {
                 *usage = QuotaUse { since: *since, bytes: 0 };
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     fn update(rule: &str, since: &str, bytes: u64) -> QuotaUpdate {
-        QuotaUpdate { rule: rule.into(), since: since.parse().expect("a date"), bytes }
+        QuotaUpdate { rule: rule.into(), since: since.parse().expect("a date"), bytes, reached: None }
     }
 
     #[test]

@@ -154,7 +154,8 @@ impl Roles {
         Ok(interfaces.filter_map(|interface| Some((interface.name.clone(), quota(&interface)?))).collect())
     }
 
-    fn has_quota(&self) -> bool {
+    /// Whether a rule has a quota.
+    pub(crate) fn has_quota(&self) -> bool {
         self.rules.iter().any(|rule| rule.quota.is_some())
     }
 

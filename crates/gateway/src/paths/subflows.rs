@@ -154,9 +154,7 @@ impl Subflows {
         usable.retain(|interface| {
             !interface.bridge
                 || self.gate.roles().names().any(|name| name.is_of(interface))
-                || peer
-                    .iter()
-                    .any(|address| self.source_address(interface, address.ip().to_canonical()).is_some())
+                || peer.iter().any(|address| self.has_route(interface, address.ip().to_canonical()))
         });
         usable
     }
@@ -265,6 +263,11 @@ impl Subflows {
         };
         let others: BTreeSet<&str> = others.filter(|name| !is_configured(name)).collect();
         names.len() + others.len() + usize::from(main.is_none())
+    }
+
+    /// Whether packets to `remote` have a route through an interface.
+    pub(crate) fn has_route(&self, interface: &Interface, remote: IpAddr) -> bool {
+        self.source_address(interface, remote).is_some()
     }
 
     /// The source address of packets to `remote` through an interface, if it has a route.

@@ -4,7 +4,7 @@
 //! attributes, each a 4-byte header and a value, padded to 4 bytes. The parser never panics and always terminates: it
 //! stops at a message or attribute with an invalid length.
 
-use crate::bytes::{u8_at, u16_at, u32_at};
+use crate::bytes::{u8_at, u16_at, u32_at, without_nul};
 
 /// A request under construction.
 pub(crate) struct Request(Vec<u8>);
@@ -120,8 +120,7 @@ impl<'a> Message<'a> {
             _ => 4usize.checked_add(u32_at(self.payload, 4)? as usize)?.checked_next_multiple_of(4)?,
         };
         let text = Attributes(self.payload.get(start..)?).find(NLMSGERR_ATTR_MSG)?;
-        let text = text.strip_suffix(&[0]).unwrap_or(text);
-        Some(String::from_utf8_lossy(text).into_owned())
+        Some(String::from_utf8_lossy(without_nul(text)).into_owned())
     }
 }
 
