@@ -33,16 +33,6 @@ answer, sender = client.recvfrom(4096)
 print(sender[0], socket.inet_ntoa(answer[-4:]))
 """
 
-SEND = """
-import socket, sys
-client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-try:
-    client.sendto(b"datagram", (sys.argv[1], int(sys.argv[2])))
-    print(0)
-except OSError as error:
-    print(error.errno)
-"""
-
 
 def curl(host, url: str, **options):
     return host.run("curl", "-sS", "-m", "40", url, **options)
@@ -109,15 +99,6 @@ def test_local_networks_and_excluded_ones_are_reached_directly(web):
     assert source() == "10.77.1.1"
     # Through the exit, which refuses private addresses.
     assert curl(web.client, f"http://{PRIVATE}/text.txt").returncode != 0
-
-
-def test_datagrams_do_not_leave(web):
-    """All but DNS, which the exit answers, and those to local networks."""
-    Daemon(web.client, host_file(web)).start()
-    done = web.client.run(sys.executable, "-c", SEND, FAR, 9, text=True)
-    assert done.stdout == f"{errno.EPERM}\n", done.stderr
-    done = web.client.run(sys.executable, "-c", SEND, Pair.ETH, 9, text=True)
-    assert done.stdout == "0\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from datagrams import echo_datagrams
 from exits import (
     EXIT_PRIVATE,
     EXIT_PUBLIC,
@@ -354,11 +355,37 @@ def test_resolver_by_tcp_is_the_exits(web, text):
     assert {protocol for protocol, _, _ in web.nameserver.asked} == {"tcp"}
 
 
-def test_no_other_datagrams_leave(exit):
+# Exchanges a datagram, and prints its own address, the sender, and the answer's length.
+EXCHANGE = """
+import socket, sys
+kind, address, port, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+client = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
+client.settimeout(2)
+if kind == "connected":
+    client.connect((address, port))
+for attempt in range(10):
+    client.send(bytes(length)) if kind == "connected" else client.sendto(bytes(length), (address, port))
+    try:
+        answer, sender = client.recvfrom(65536)
+        break
+    except TimeoutError:
+        pass
+print(client.getsockname()[0], *sender[:2], len(answer))
+"""
+
+
+@pytest.mark.parametrize(("address", "own"), [(FAR, "10.77.1.1"), (FAR6, "fd77:1::1")], ids=["v4", "v6"])
+@pytest.mark.parametrize("kind", ["unconnected", "connected"])
+def test_datagrams_of_a_program_go_through_the_exit(exit, address, own, kind):
+    senders = echo_datagrams(exit.far, address, 7)
     exit.serve()
-    script = "import socket\nsocket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('9.9.9.9', 443))"
-    done = exit.run(sys.executable, "-c", script, text=True)
-    assert "PermissionError" in done.stderr
+    own = own if kind == "connected" else {FAR: "0.0.0.0", FAR6: "::"}[address]
+    with exit.pair.capture("eth", host=exit.client, filter="udp") as capture:
+        for length in (5, 0, 1472, 60000):
+            done = exit.run(sys.executable, "-c", EXCHANGE, kind, address, 7, length, text=True)
+            assert done.stdout == f"{own} {address} 7 {length}\n", done.stderr
+    assert senders and capture.fields("udp.port", where="udp.port == 7") == []
+    assert exit.client.ip("rule").count("lookup") == 3, "nothing is left"
 
 
 def test_first_bytes_follow_at_once_and_half_close_passes(exit):

@@ -9,12 +9,14 @@ use anyhow::{Context, bail};
 use plait_gateway::{Gateway, Outbound, RunError, exit_code};
 use plait_linux::user::User;
 
-use crate::gateway::{Paths, Peers, Protection, block_on_gated, confine, stop_signal};
+use crate::gateway::{Datagrams, Paths, Peers, Protection, block_on_gated, confine, stop_signal};
 use crate::stderr::eprintln;
 
 /// Arguments of `plait run`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    datagrams: Datagrams,
     #[command(flatten)]
     protection: Protection,
     #[command(flatten)]
@@ -32,7 +34,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.paths.config()?;
     let settings = args.protection.outbound("run", &args.peers, &config)?;
-    let route = args.peers.route(&config);
+    let (route, datagrams) = (args.peers.route(&config), args.datagrams.scheduler(&config));
     let user = args.user.as_deref().map(|name| User::find(name).map(Some)).unwrap_or_else(User::caller)?;
     if let Some((user, missing)) = user.as_ref().and_then(|user| Some((user, user.missing_capabilities()?))) {
         bail!(
@@ -44,7 +46,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
         let outbound = Outbound::start(&gateway, config.roles)?.with_route(route)?;
-        let outbound = Arc::new(outbound.with_early_data(config.exit.early_data));
+        let outbound = outbound.with_early_data(config.exit.early_data);
+        let outbound = Arc::new(outbound.with_datagram_scheduler(datagrams));
         let mut command = args.command.into_iter();
         let program = command.next().context("no program given")?;
         let started = |program| {

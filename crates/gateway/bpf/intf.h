@@ -191,7 +191,7 @@ struct plait_redirect_settings {
 	/* The gateway's listeners on 127.0.0.1 and ::1, network order; 0: none. */
 	__u16 listener_v4;
 	__u16 listener_v6;
-	/* Refuse traffic that cannot be protected: datagrams other than DNS, or a family without a listener. */
+	/* Refuse traffic that cannot be protected: datagrams, other than DNS, that have no mark, or a family without a listener. */
 	__u16 require;
 	/* Hold SYNs until the gateway releases them. */
 	__u16 hold;
@@ -202,8 +202,27 @@ struct plait_redirect_settings {
 	__u16 dns;
 	__u16 dns_v4;
 	__u16 dns_v6;
+	__u16 reserved;
+	/* Of sockets whose datagrams the gateway carries, by the exit; 0: it carries none. */
+	__u32 mark;
 };
-_Static_assert(sizeof(struct plait_redirect_settings) == 14, "no hidden padding");
+_Static_assert(sizeof(struct plait_redirect_settings) == 20, "no hidden padding");
+
+/* Marks of sockets whose datagrams are delivered to a gateway of this host. */
+enum plait_datagram_mark {
+	/* That of a whole host, "plah": daemons after it go on with its sockets. */
+	PLAIT_MARK_HOST = 0x706c6168,
+	/* That of a program, beside the id of the gateway's process. */
+	PLAIT_MARK_PROGRAM = 0x70400000,
+	PLAIT_MARK_PID = 0x003fffff,
+};
+
+/* The gateway's sockets. */
+enum plait_datagram_socket {
+	PLAIT_DATAGRAM_SOCKET_V4 = 0,
+	PLAIT_DATAGRAM_SOCKET_V6 = 1,
+	PLAIT_DATAGRAM_SOCKETS = 2,
+};
 
 /* Whose traffic of a whole host is redirected. Written while the programs are attached. */
 struct plait_scope {
@@ -249,13 +268,13 @@ struct plait_destination {
 };
 _Static_assert(sizeof(struct plait_destination) == 28, "no hidden padding");
 
-/* Identifies a redirected connection as the gateway's listener sees it. */
+/* Identifies a redirected connection, or the sender of datagrams, as the gateway's socket sees it. */
 struct plait_client {
 	/* Network order; an IPv4 address is the first word. */
 	__u32 address[4];
 	/* Host order. */
 	__u16 port;
-	/* Reached the listener over IPv6 (1) or IPv4 (0). */
+	/* Reached the socket over IPv6 (1) or IPv4 (0). */
 	__u16 ipv6;
 };
 _Static_assert(sizeof(struct plait_client) == 20, "no hidden padding");

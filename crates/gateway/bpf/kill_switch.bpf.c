@@ -15,7 +15,6 @@
 #include "networks.h"
 
 /* In every network namespace (LOOPBACK_IFINDEX). */
-#define LOOPBACK_INDEX 1
 
 /* RFC 4861, section 4: router solicitation to redirect. */
 #define ICMPV6_ND_FIRST 133

@@ -7,6 +7,9 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+/* The index of the interface lo. */
+#define LOOPBACK_INDEX 1
+
 /* The third word of an IPv4-mapped IPv6 address. */
 #define MAPPED bpf_htonl(0xffff)
 

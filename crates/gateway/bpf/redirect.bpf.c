@@ -5,7 +5,8 @@
  *
  * Attached to a cgroup that contains only the program, or for a whole host, to those of scope.h. Replaces the destination of connect() by the listener;
  * the original destination is stored in the socket's storage (for getpeername) and published under the
- * socket's local port (for the gateway). Where connections go to an exit, DNS is redirected as well.
+ * socket's local port (for the gateway). Where connections go to an exit, DNS is redirected as well, and other datagrams are those
+ * of datagrams.h.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -15,6 +16,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "constants.h"
+#include "datagrams.h"
 #include "intf.h"
 #include "loopback.h"
 #include "networks.h"
@@ -79,15 +81,33 @@ static __always_inline int is_redirected_dns(struct bpf_sock_addr *ctx, struct p
 	       (is_stream(ctx) || ctx->type == SOCK_DGRAM);
 }
 
-static __always_inline enum verdict judge_destination_port(__u16 port)
+/* Datagrams that no gateway carries would leave unprotected. */
+static __always_inline int refuses_datagrams(struct plait_redirect_settings config)
 {
-	return read_settings().require && port && port != bpf_htons(PORT_DNS) && !is_dhcp(0, port) ? REFUSE
-												   : ALLOW;
+	return config.require || config.mark;
 }
 
-static __always_inline enum verdict judge_datagram(struct bpf_sock_addr *ctx)
+static __always_inline enum verdict judge_destination_port(struct plait_redirect_settings config, __u16 port)
 {
-	return ctx->type == SOCK_DGRAM ? judge_destination_port(ctx->user_port) : ALLOW;
+	return refuses_datagrams(config) && port && port != bpf_htons(PORT_DNS) && !is_dhcp(0, port) ? REFUSE
+												     : ALLOW;
+}
+
+/*
+ * A datagram is routed by the mark that its socket has before. One of a socket that was there before the gateway is refused, and those
+ * after it are carried. What leaves this host all the same, redirect_egress refuses.
+ */
+static __always_inline enum verdict judge_datagram(struct bpf_sock_addr *ctx,
+						   struct plait_redirect_settings config)
+{
+	if (ctx->type != SOCK_DGRAM)
+		return ALLOW;
+	if (!config.mark || !is_udp(ctx) || is_dhcp(0, ctx->user_port))
+		return judge_destination_port(config, ctx->user_port);
+	if (ctx->sk && is_mark_of_gateway(ctx->sk->mark))
+		return ALLOW;
+	has_or_gets_mark(ctx, config.mark);
+	return REFUSE;
 }
 
 /*
@@ -164,12 +184,13 @@ static __always_inline enum verdict delete_destination(struct bpf_sock_addr *ctx
  * Resolvers connect datagram sockets only to learn their source address: what a socket sends is judged. Its program is not known
  * then, and has to be judged here.
  */
-static __always_inline enum verdict connect_datagram(struct bpf_sock_addr *ctx, __u16 port)
+static __always_inline enum verdict connect_datagram(struct bpf_sock_addr *ctx,
+						     struct plait_redirect_settings config)
 {
-	enum verdict verdict = read_scope().by_program ? judge_destination_port(port) : ALLOW;
-
 	delete_destination(ctx);
-	return verdict;
+	if (config.mark && is_udp(ctx) && !is_dhcp(0, ctx->user_port) && has_or_gets_mark(ctx, config.mark))
+		return ALLOW;
+	return read_scope().by_program ? judge_destination_port(config, ctx->user_port) : ALLOW;
 }
 
 SEC("cgroup/connect4")
@@ -191,7 +212,7 @@ int redirect_connect4(struct bpf_sock_addr *ctx)
 		return delete_destination(ctx);
 	}
 	if (!is_stream(ctx))
-		return connect_datagram(ctx, destination.port);
+		return connect_datagram(ctx, config);
 	if (!config.listener_v4)
 		return config.require ? REFUSE : ALLOW;
 	if (store_destination(ctx, &destination) == REFUSE)
@@ -222,7 +243,7 @@ int redirect_connect6(struct bpf_sock_addr *ctx)
 		return delete_destination(ctx);
 	}
 	if (!is_stream(ctx))
-		return connect_datagram(ctx, destination.port);
+		return connect_datagram(ctx, config);
 	if (!listener)
 		return config.require ? REFUSE : ALLOW;
 	if (store_destination(ctx, &destination) == REFUSE)
@@ -249,7 +270,8 @@ int redirect_sendmsg4(struct bpf_sock_addr *ctx)
 		return ALLOW;
 	if (is_redirected_dns(ctx, config))
 		return redirect_query_v4(ctx, &destination, config.dns_v4);
-	return is_loopback_v4(ctx->user_ip4) || is_excluded_v4(ctx->user_ip4) ? ALLOW : judge_datagram(ctx);
+	return is_loopback_v4(ctx->user_ip4) || is_excluded_v4(ctx->user_ip4) ? ALLOW
+									      : judge_datagram(ctx, config);
 }
 
 SEC("cgroup/sendmsg6")
@@ -268,7 +290,7 @@ int redirect_sendmsg6(struct bpf_sock_addr *ctx)
 		return redirect_query_v6(ctx, &destination, config);
 	return is_loopback_v6(destination.address) || is_excluded_v6(destination.address)
 		   ? ALLOW
-		   : judge_datagram(ctx);
+		   : judge_datagram(ctx, config);
 }
 
 /* Answers seem to come from where the query was sent to. */
@@ -461,16 +483,59 @@ static __always_inline int is_packet_in_scope(struct __sk_buff *skb)
 SEC("cgroup_skb/egress")
 int redirect_egress(struct __sk_buff *skb)
 {
+	struct plait_redirect_settings config = read_settings();
 	struct bpf_sock *sk = skb->sk;
+	int has_mark = config.mark && skb->mark == config.mark;
 
 	sk = sk ? bpf_sk_fullsock(sk) : NULL;
 	if (!sk)
 		return ALLOW;
 	if (sk->type == SOCK_STREAM)
 		return judge_syn(skb, sk);
-	if (sk->type != SOCK_DGRAM || !read_settings().require || !is_packet_in_scope(skb))
+	if (sk->type != SOCK_DGRAM)
+		return ALLOW;
+	if (skb->ifindex == LOOPBACK_INDEX) {
+		if (has_mark)
+			remember_client(skb);
+		return ALLOW;
+	}
+	if (!refuses_datagrams(config) || !(has_mark || is_packet_in_scope(skb)))
 		return ALLOW;
 	return skb->protocol == bpf_htons(ETH_P_IPV6) ? judge_udp_v6(skb) : judge_udp_v4(skb);
+}
+
+/* Before the first datagram of a socket is routed. */
+SEC("cgroup/sock_create")
+int redirect_socket(struct bpf_sock *ctx)
+{
+	__u32 mark = read_settings().mark;
+
+	if (mark && !ctx->mark && ctx->type == SOCK_DGRAM && ctx->protocol == IPPROTO_UDP &&
+	    is_new_in_scope(ctx))
+		ctx->mark = mark;
+	return ALLOW;
+}
+
+/* A DHCP client talks to a server on the link. */
+static __always_inline int unmark_dhcp_client(struct bpf_sock_addr *ctx, __u16 port)
+{
+	__u32 mark = read_settings().mark;
+
+	if (mark && ctx->user_port == bpf_htons(port) && is_udp(ctx) && ctx->sk && ctx->sk->mark == mark)
+		set_mark(ctx, 0);
+	return ALLOW;
+}
+
+SEC("cgroup/bind4")
+int redirect_bind4(struct bpf_sock_addr *ctx)
+{
+	return unmark_dhcp_client(ctx, PORT_DHCP_CLIENT);
+}
+
+SEC("cgroup/bind6")
+int redirect_bind6(struct bpf_sock_addr *ctx)
+{
+	return unmark_dhcp_client(ctx, PORT_DHCPV6_CLIENT);
 }
 
 SEC("cgroup/getpeername4")

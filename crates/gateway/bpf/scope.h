@@ -70,14 +70,27 @@ static __always_inline __u64 cgroup_of(struct bpf_sock_addr *ctx)
 	return sk ? sk->sk_cgrp_data.cgroup->kn->id : bpf_get_current_cgroup_id();
 }
 
+/* Whether that of a task is, whose socket is in this network namespace and control group. */
+static __always_inline int is_task_in_scope(struct plait_scope scope, __u64 namespace, __u64 cgroup)
+{
+	return namespace == scope.namespace && cgroup != scope.gateway &&
+	       is_user_in_scope(scope, bpf_get_current_uid_gid()) && is_program_in_scope(scope);
+}
+
 static __always_inline int is_in_scope(struct bpf_sock_addr *ctx)
 {
 	struct plait_scope scope = read_scope();
 
-	if (!scope.namespace)
-		return 1;
-	return bpf_get_netns_cookie(ctx) == scope.namespace && cgroup_of(ctx) != scope.gateway &&
-	       is_user_in_scope(scope, bpf_get_current_uid_gid()) && is_program_in_scope(scope);
+	return !scope.namespace || is_task_in_scope(scope, bpf_get_netns_cookie(ctx), cgroup_of(ctx));
+}
+
+/* As is_in_scope, of a socket that is created. */
+static __always_inline int is_new_in_scope(struct bpf_sock *ctx)
+{
+	struct plait_scope scope = read_scope();
+
+	return !scope.namespace ||
+	       is_task_in_scope(scope, bpf_get_netns_cookie(ctx), bpf_get_current_cgroup_id());
 }
 
 #endif

@@ -6,11 +6,11 @@
 mod array_map;
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut, OpenObject, libbpf_sys as sys};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut, OpenObject, ProgramAttachType, libbpf_sys as sys};
 use plait_linux::libbpf;
 use zeroize::Zeroizing;
 
@@ -135,7 +135,7 @@ pub(crate) fn handle(map: &MapMut<'_>) -> Result<MapHandle, BpfError> {
 }
 
 impl Programs {
-    /// All programs of an object, not attached yet.
+    /// All programs of an object that are for cgroups, not attached yet.
     pub(crate) fn of<'o>(skeleton: &impl Skel<'o>) -> Result<Programs, BpfError> {
         let program = |program: libbpf_rs::Program<'_>| {
             let name = program.name().to_string_lossy().into_owned();
@@ -145,7 +145,8 @@ impl Programs {
                 descriptor.map_err(|error| failed(format!("open the program '{name}'"))(error.into()))?;
             Ok(Program { name, descriptor, attach_type })
         };
-        let programs = skeleton.object().progs().map(program).collect::<Result<_, _>>()?;
+        let programs = skeleton.object().progs().filter(is_for_cgroup).map(program);
+        let programs = programs.collect::<Result<_, _>>()?;
         Ok(Programs { programs, links: Vec::new() })
     }
 
@@ -203,17 +204,23 @@ impl Programs {
     }
 }
 
-/// Attaches every program of an object to a cgroup for as long as the cgroup exists, even after this process has ended.
+/// Attaches every program of an object that is for cgroups to one, for as long as the cgroup exists, even after this process has
+/// ended.
 pub(crate) fn attach_permanently<'o>(skeleton: &impl Skel<'o>, cgroup: impl AsFd) -> Result<(), BpfError> {
     let cgroup = cgroup.as_fd().as_raw_fd();
     // Their descriptors are not duplicated first: a process may be allowed few.
-    skeleton.object().progs().try_for_each(|program| {
+    skeleton.object().progs().filter(is_for_cgroup).try_for_each(|program| {
         let descriptor = program.as_fd().as_raw_fd();
         let attach_type = program.attach_type() as u32;
         // SAFETY: takes numbers only; both descriptors are open for the length of the call.
         let result = unsafe { sys::bpf_prog_attach(descriptor, cgroup, attach_type, sys::BPF_F_ALLOW_MULTI) };
         check_attached(&program.name().to_string_lossy(), result).map(|_| ())
     })
+}
+
+/// Whether a program is attached to a cgroup, not to the lookup of sockets.
+fn is_for_cgroup(program: &libbpf_rs::Program<'_>) -> bool {
+    !matches!(program.attach_type(), ProgramAttachType::SkLookup)
 }
 
 /// The result of attaching a program: a negative error number is an error.
@@ -240,4 +247,9 @@ pub(crate) fn lookup<V: Pod>(map: &MapHandle, key: &[u8]) -> Result<Option<V>, B
 /// Sets the value under a key.
 pub(crate) fn update(map: &MapHandle, key: &[u8], value: &impl Pod) -> Result<(), BpfError> {
     map.update(key, bytemuck::bytes_of(value), MapFlags::ANY).map_err(failed("write to a map"))
+}
+
+/// Sets the socket with this number in a map of sockets, until it is closed.
+pub(crate) fn set_socket(map: &MapHandle, number: u32, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
+    update(map, &number.to_ne_bytes(), &u64::from(socket.as_raw_fd().unsigned_abs()))
 }

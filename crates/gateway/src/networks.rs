@@ -1,18 +1,25 @@
 //! Sets of networks that BPF programs look addresses up in (`bpf/networks.h`).
 
 use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ipnet::IpNet;
 use libbpf_rs::{MapCore, MapHandle};
-use plait_linux::interfaces::interfaces;
+use plait_linux::interfaces::{Changes, interfaces};
 
 use crate::bindings::{plait_net_v4, plait_net_v6};
 use crate::bpf::{self, BpfError};
+use crate::socket::watch_readable;
 
 /// Link-local and multicast networks, and the broadcast address: never beyond a router, or only on purpose.
 const LINK: [&str; 6] =
     ["169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8", "::/128"];
+
+/// Changes of interfaces come in groups.
+const SETTLE: Duration = Duration::from_millis(50);
 
 /// The networks in two maps of BPF programs, one per address family.
 pub(crate) struct Networks {
@@ -104,9 +111,27 @@ pub(crate) fn connected(lan: bool) -> BTreeSet<IpNet> {
         }
     }
     if lan {
-        networks.extend(LINK.iter().filter_map(|network| network.parse::<IpNet>().ok()));
+        networks.extend(link_networks());
     }
     networks
+}
+
+/// The networks of links, broadcast and multicast.
+pub(crate) fn link_networks() -> impl Iterator<Item = IpNet> {
+    LINK.iter().filter_map(|network| network.parse().ok())
+}
+
+/// Calls `act` now, and whenever interfaces or their addresses have changed, until it fails.
+pub(crate) async fn with_each_change(act: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    let mut changes = Changes::open()?;
+    let readable = watch_readable(changes.as_fd())?;
+    loop {
+        // What has changed before.
+        act()?;
+        readable.readable().await?.clear_ready();
+        tokio::time::sleep(SETTLE).await;
+        changes.take()?;
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ mod open;
 mod proxy;
 mod redirect;
 mod redirected;
+mod redirected_datagrams;
+mod reply_sender;
 mod route;
 mod router;
 mod run;

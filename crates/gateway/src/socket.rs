@@ -1,14 +1,14 @@
 //! Sockets of carried connections: options, and operations that tokio lacks.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use plait_linux::mptcp::{Protocol, stream_socket};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use socket2::{Domain, SockRef};
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
@@ -26,6 +26,23 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whether MPTCP sockets can be created here.
 pub(crate) fn has_mptcp() -> bool {
     stream_socket(Domain::IPV4).is_ok_and(|(_, protocol)| protocol == Protocol::Mptcp)
+}
+
+/// A socket on a port of loopback, which may receive what is for others (`IP_TRANSPARENT`). Takes CAP_NET_ADMIN.
+pub(crate) fn transparent(loopback: IpAddr, kind: Type, protocol: socket2::Protocol) -> io::Result<Socket> {
+    let address = SocketAddr::new(loopback, 0);
+    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+    match loopback {
+        IpAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
+        IpAddr::V6(_) => {
+            socket.set_only_v6(true)?;
+            socket.set_ip_transparent_v6(true)?;
+        }
+    }
+    socket.set_nonblocking(true)?;
+    // No other host can reach its own address.
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 /// An IPv4-mapped IPv6 address as IPv4.

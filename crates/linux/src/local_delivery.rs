@@ -1,15 +1,19 @@
 //! Policy routing (`ip-rule(8)`) that delivers marked packets to this host, whatever their destination: for transparent proxies.
 //!
-//! A rule for each interface and address family looks marked packets up in a table whose only route is a local default route. The
+//! A rule for each interface and address family looks marked packets up in a table whose default route is a local one. The
 //! number of the table contains the id of the process, by which leftovers of killed processes are found. Without packets that
 //! bear the mark, they have no effect.
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
 use rustix::net::netdevice::name_to_index;
 use rustix::process::{Pid, getpid};
 
 use crate::bytes::{u8_at, without_nul};
 use crate::leftovers::has_ended;
-use crate::netlink::message::{Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, Request};
+use crate::netlink::message::{Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Request};
 use crate::netlink::{Error, Socket};
 
 /// Delivery of marked packets, until it is dropped. Acts on the network namespace of the thread that created it.
@@ -19,6 +23,7 @@ pub struct LocalDelivery {
     loopback: u32,
     table: u32,
     rules: Vec<Rule>,
+    exceptions: BTreeSet<IpNet>,
 }
 
 impl LocalDelivery {
@@ -26,10 +31,27 @@ impl LocalDelivery {
     ///
     /// # Errors
     /// The kernel's reason: `EPERM` without `CAP_NET_ADMIN`.
-    pub fn start(interfaces: &[String], mark: u32) -> Result<LocalDelivery, Error> {
-        let table = table_of(getpid());
-        let mut delivery =
-            LocalDelivery { socket: Socket::route()?, loopback: loopback_index()?, table, rules: Vec::new() };
+    pub fn of_received(interfaces: &[String], mark: u32) -> Result<LocalDelivery, Error> {
+        LocalDelivery::start(table_of(RECEIVED, getpid()), interfaces, mark)
+    }
+
+    /// Delivers packets of this host's sockets that have this mark (`SO_MARK`) and are not bound to an interface.
+    ///
+    /// # Errors
+    /// As for [`of_received`](Self::of_received).
+    pub fn of_sent(mark: u32) -> Result<LocalDelivery, Error> {
+        // What this host sends has, in rules, arrived by loopback.
+        LocalDelivery::start(table_of(SENT, getpid()), &["lo".into()], mark)
+    }
+
+    fn start(table: u32, interfaces: &[String], mark: u32) -> Result<LocalDelivery, Error> {
+        let mut delivery = LocalDelivery {
+            socket: Socket::route()?,
+            loopback: loopback_index()?,
+            table,
+            rules: Vec::new(),
+            exceptions: BTreeSet::new(),
+        };
         // A rule exists whenever the route does, so that the rules show all leftovers.
         for family in [libc::AF_INET, libc::AF_INET6] {
             let family = family as u8;
@@ -44,22 +66,58 @@ impl LocalDelivery {
                 }
                 delivery.rules.push(rule);
             }
-            if delivery.rules.iter().any(|rule| rule.family == family) {
-                let route =
-                    route_request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, family, delivery.loopback, table);
-                delivery
-                    .socket
-                    .request(route, |_| ())
-                    .or_else(|error| if error.errno() == Some(libc::EEXIST) { Ok(()) } else { Err(error) })?;
+            if delivery.has_rules_of(family) {
+                let route = Route::local(family, delivery.loopback, None);
+                delivery.add(&route, NLM_F_EXCL)?;
             }
         }
         Ok(delivery)
+    }
+
+    /// Routes packets to these networks, and to no others, as without the mark.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn set_exceptions(&mut self, networks: &BTreeSet<IpNet>) -> Result<(), Error> {
+        for network in networks.difference(&self.exceptions.clone()) {
+            let route = Route::throw(*network);
+            if self.has_rules_of(route.family()) {
+                self.add(&route, NLM_F_EXCL)?;
+            }
+        }
+        for network in self.exceptions.difference(networks) {
+            let request = Route::throw(*network).request(RTM_DELROUTE, 0, self.table);
+            // One that is not there need not be deleted.
+            let _ = self.socket.request(request, |_| ());
+        }
+        self.exceptions.clone_from(networks);
+        Ok(())
+    }
+
+    /// Has sockets without an address of their own send by IPv4 from this one, which is one of this host; with IPv6, the kernel
+    /// chooses. At first, and when it is removed from the host, there is none to send from.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn set_source(&mut self, source: Ipv4Addr) -> Result<(), Error> {
+        self.add(&Route::local(libc::AF_INET as u8, self.loopback, Some(source)), NLM_F_REPLACE)
+    }
+
+    fn has_rules_of(&self, family: u8) -> bool {
+        self.rules.iter().any(|rule| rule.family == family)
+    }
+
+    /// Adds a route, if it is not there already.
+    fn add(&mut self, route: &Route, flags: u16) -> Result<(), Error> {
+        let request = route.request(RTM_NEWROUTE, NLM_F_CREATE | flags, self.table);
+        let added = self.socket.request(request, |_| ());
+        added.or_else(|error| if error.errno() == Some(libc::EEXIST) { Ok(()) } else { Err(error) })
     }
 }
 
 impl Drop for LocalDelivery {
     fn drop(&mut self) {
-        remove(&mut self.socket, self.loopback, self.table, &self.rules);
+        remove(&mut self.socket, self.table, &self.rules);
     }
 }
 
@@ -68,7 +126,7 @@ impl Drop for LocalDelivery {
 /// # Errors
 /// The kernel's reason.
 pub fn clean_leftovers() -> Result<Vec<String>, Error> {
-    let (mut socket, loopback) = (Socket::route()?, loopback_index()?);
+    let mut socket = Socket::route()?;
     let mut left = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let request =
@@ -83,7 +141,7 @@ pub fn clean_leftovers() -> Result<Vec<String>, Error> {
     tables.dedup();
     for table in &tables {
         let rules: Vec<_> = left.iter().filter(|rule| rule.table == *table).cloned().collect();
-        remove(&mut socket, loopback, *table, &rules);
+        remove(&mut socket, *table, &rules);
     }
     Ok(tables.into_iter().map(|table| format!("table {table}")).collect())
 }
@@ -126,16 +184,60 @@ impl Rule {
     }
 }
 
-/// Adds or deletes the local default route of a table.
-fn route_request(kind: u16, flags: u16, family: u8, loopback: u32, table: u32) -> Request {
-    let mut header = [0; ROUTE_HEADER];
-    header[0] = family;
-    header[5] = RTPROT_STATIC;
-    header[6] = RT_SCOPE_HOST;
-    header[7] = RTN_LOCAL;
-    Request::new(kind, flags | NLM_F_ACK, &header)
-        .attribute(RTA_OIF, &loopback.to_ne_bytes())
-        .attribute(RTA_TABLE, &table.to_ne_bytes())
+/// A route of a table.
+#[derive(Debug)]
+struct Route {
+    /// `struct rtmsg`
+    header: [u8; ROUTE_HEADER],
+    /// Types and values.
+    attributes: Vec<(u16, Vec<u8>)>,
+}
+
+impl Route {
+    /// Delivers everything to this host.
+    fn local(family: u8, loopback: u32, source: Option<Ipv4Addr>) -> Route {
+        let source = source.map(|source| (RTA_PREFSRC, source.octets().to_vec()));
+        let attributes = [(RTA_OIF, loopback.to_ne_bytes().to_vec())].into_iter().chain(source).collect();
+        let mut header = [0; ROUTE_HEADER];
+        header[0] = family;
+        header[5..8].copy_from_slice(&[RTPROT_STATIC, RT_SCOPE_HOST, RTN_LOCAL]);
+        Route { header, attributes }
+    }
+
+    /// Ends the lookup in this table.
+    fn throw(network: IpNet) -> Route {
+        let (family, octets) = match network.network() {
+            IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
+            IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
+        };
+        let mut header = [0; ROUTE_HEADER];
+        header[..2].copy_from_slice(&[family as u8, network.prefix_len()]);
+        header[5..8].copy_from_slice(&[RTPROT_STATIC, RT_SCOPE_UNIVERSE, RTN_THROW]);
+        Route { header, attributes: vec![(RTA_DST, octets)] }
+    }
+
+    /// One that the kernel lists, if it is of this table.
+    fn read(message: &Message, table: u32) -> Option<Route> {
+        let attributes = message.attributes(ROUTE_HEADER);
+        if message.kind != RTM_NEWROUTE || attributes.u32(RTA_TABLE)? != table {
+            return None;
+        }
+        let mut header: [u8; ROUTE_HEADER] = message.payload.get(..ROUTE_HEADER)?.try_into().ok()?;
+        // Flags, such as those of the next hop, select no route.
+        header[8..].fill(0);
+        let destination = attributes.find(RTA_DST).map(|destination| (RTA_DST, destination.to_vec()));
+        Some(Route { header, attributes: destination.into_iter().collect() })
+    }
+
+    fn family(&self) -> u8 {
+        self.header[0]
+    }
+
+    fn request(&self, kind: u16, flags: u16, table: u32) -> Request {
+        let request = Request::new(kind, flags | NLM_F_ACK, &self.header);
+        let request = request.attribute(RTA_TABLE, &table.to_ne_bytes());
+        self.attributes.iter().fold(request, |request, (kind, value)| request.attribute(*kind, value))
+    }
 }
 
 fn loopback_index() -> Result<u32, Error> {
@@ -144,12 +246,18 @@ fn loopback_index() -> Result<u32, Error> {
     index.map_err(|error| Error::Socket(error.into()))
 }
 
-/// Removes the routes first, then the rules. What is not there any longer is no error.
-fn remove(socket: &mut Socket, loopback: u32, table: u32, rules: &[Rule]) {
+/// Removes the routes of a table first, then the rules. What is not there any longer is no error.
+fn remove(socket: &mut Socket, table: u32, rules: &[Rule]) {
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let route = route_request(RTM_DELROUTE, 0, family as u8, loopback, table);
-        if let Err(error) = socket.request(route, |_| ()) {
-            tracing::trace!("the local route of table {table}: {error}");
+        let request = |flags| {
+            let header = [family as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            Request::new(RTM_GETROUTE, flags, &header).attribute(RTA_TABLE, &table.to_ne_bytes())
+        };
+        let routes = socket.dump(request, |message| Route::read(message, table)).unwrap_or_default();
+        for route in routes {
+            if let Err(error) = socket.request(route.request(RTM_DELROUTE, 0, table), |_| ()) {
+                tracing::debug!("cannot remove a route of table {table}: {error}");
+            }
         }
     }
     for rule in rules {
@@ -165,14 +273,16 @@ fn is_without(family: u8, error: &Error) -> bool {
         && matches!(error.errno(), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP | libc::EINVAL))
 }
 
-/// The table of a process.
-fn table_of(pid: Pid) -> u32 {
-    TABLES | (pid.as_raw_pid().unsigned_abs() & MAX_PID)
+/// A process's table of one kind.
+fn table_of(kind: u32, pid: Pid) -> u32 {
+    TABLES | kind | (pid.as_raw_pid().unsigned_abs() & MAX_PID)
 }
 
 /// The process whose table this is; `None` if it is none of plait's.
 fn pid_of(table: u32) -> Option<Pid> {
-    let pid = table.checked_sub(TABLES).filter(|pid| *pid <= MAX_PID)?;
+    let pid = [RECEIVED, SENT]
+        .iter()
+        .find_map(|kind| table.checked_sub(TABLES | kind).filter(|pid| *pid <= MAX_PID))?;
     Pid::from_raw(i32::try_from(pid).ok()?)
 }
 
@@ -180,6 +290,9 @@ fn pid_of(table: u32) -> Option<Pid> {
 const TABLES: u32 = 0x7000_0000;
 /// Process ids of Linux are below PID_MAX_LIMIT, which is a power of two.
 const MAX_PID: u32 = (1 << 22) - 1;
+/// What is delivered by a table: what arrives, or what sockets send.
+const RECEIVED: u32 = 0;
+const SENT: u32 = MAX_PID + 1;
 /// Before those of VPNs, which would route marked packets elsewhere.
 const PRIORITY: u32 = 70;
 
@@ -187,6 +300,7 @@ const RULE_HEADER: usize = 12;
 const ROUTE_HEADER: usize = 12;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
+const RTM_GETROUTE: u16 = 26;
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 const RTM_GETRULE: u16 = 34;
@@ -196,11 +310,15 @@ const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FR_ACT_TO_TBL: u8 = 1;
+const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
+const RTA_PREFSRC: u16 = 7;
 const RTA_TABLE: u16 = 15;
 const RTPROT_STATIC: u8 = 4;
+const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_HOST: u8 = 254;
 const RTN_LOCAL: u8 = 2;
+const RTN_THROW: u8 = 9;
 
 #[cfg(test)]
 mod tests {
@@ -209,9 +327,11 @@ mod tests {
     #[test]
     fn tables_are_numbered_by_process() {
         for pid in [Some(getpid()), Pid::from_raw(1), Pid::from_raw(4_194_303)] {
-            assert_eq!(pid.and_then(|pid| pid_of(table_of(pid))), pid);
+            for kind in [RECEIVED, SENT] {
+                assert_eq!(pid.and_then(|pid| pid_of(table_of(kind, pid))), pid);
+            }
         }
-        for other in [0, 254, 255, TABLES, TABLES + MAX_PID + 1, u32::MAX] {
+        for other in [0, 254, 255, TABLES, TABLES | SENT, (TABLES | SENT) + MAX_PID + 1, u32::MAX] {
             assert_eq!(pid_of(other), None, "{other}");
         }
     }

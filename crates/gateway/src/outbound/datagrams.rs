@@ -5,6 +5,7 @@
 
 mod link;
 mod senders;
+mod transparent;
 
 use std::collections::HashMap;
 use std::io;
@@ -27,6 +28,7 @@ use crate::handshake::HANDSHAKE_TIMEOUT;
 use link::Link;
 
 pub(super) use senders::{Answers, Outgoing, Senders};
+pub(super) use transparent::{MAX_ASSOCIATIONS, TransparentAsker, TransparentDatagrams, bind_transparent};
 
 /// Datagrams that wait for a program. Further ones are dropped.
 const MAX_WAITING: usize = 512;

@@ -7,14 +7,11 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
 use libbpf_rs::btf::{Btf, types};
-use plait_linux::interfaces::Changes;
 use plait_linux::{cgroup, netns};
 use tokio::net::TcpListener;
 use tracing::{debug, warn};
@@ -22,17 +19,15 @@ use tracing::{debug, warn};
 use super::dns::DnsSockets;
 use super::held_syn::LoopbackSender;
 use super::open::Outbound;
-use super::redirect::{Listeners, LoadedRedirect, Redirect, Scope};
+use super::redirect::{Listeners, LoadedRedirect, Redirect, RedirectOptions, Scope};
 use super::redirected::RedirectedConnections;
+use super::redirected_datagrams::{DatagramEntry, RedirectedDatagrams};
 use super::route::Route;
+use crate::bindings::PLAIT_MARK_HOST;
 use crate::bpf::{BpfError, Programs};
 use crate::gateway::Gateway;
 use crate::kill_switch::{KillSwitch, KillSwitchError};
-use crate::networks::connected;
-use crate::socket::watch_readable;
-
-/// Changes of interfaces come in groups.
-const SETTLE: Duration = Duration::from_millis(50);
+use crate::networks::{connected, with_each_change};
 
 /// Whose connections are redirected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +84,8 @@ pub struct Host {
     listeners: Vec<std::net::TcpListener>,
     sender: Option<Arc<LoopbackSender>>,
     dns: Option<DnsSockets>,
+    /// `None` also once another process carries them.
+    datagrams: Mutex<Option<RedirectedDatagrams>>,
     settings: Mutex<HostSettings>,
     kill_switch: Option<KillSwitch>,
 }
@@ -134,9 +131,16 @@ impl Host {
             Route::Exit(_) => Some(DnsSockets::bind().await),
         };
         let queries = dns.as_ref().map(DnsSockets::listeners);
-        let require = gateway.policy().requires();
-        let LoadedRedirect { redirect, programs, scope } =
-            LoadedRedirect::load(listeners, queries, require, sender.is_some())?;
+        let entry = DatagramEntry::open(route, PLAIT_MARK_HOST);
+        let options = RedirectOptions {
+            listeners,
+            dns: queries,
+            require: gateway.policy().requires(),
+            hold: sender.is_some(),
+            mark: entry.as_ref().map(|entry| entry.mark),
+        };
+        let LoadedRedirect { redirect, programs, scope, datagrams } = LoadedRedirect::load(&options)?;
+        let datagrams = entry.map(|entry| entry.attach(datagrams)).transpose()?;
         let listeners = v4.into_iter().chain(v6).map(TcpListener::into_std).collect::<Result<_, _>>()?;
         let host = Host {
             namespace,
@@ -147,6 +151,7 @@ impl Host {
             listeners,
             sender: sender.map(Arc::new),
             dns,
+            datagrams: Mutex::new(datagrams),
             settings: Mutex::new(settings),
             kill_switch,
         };
@@ -180,7 +185,11 @@ impl Host {
             "redirect_connect6",
             "redirect_sendmsg4",
             "redirect_sendmsg6",
+            "redirect_socket",
+            "redirect_bind4",
+            "redirect_bind6",
         ]);
+        *self.datagrams() = None;
     }
 
     /// Carries the connections, until the gateway of `outbound` stops.
@@ -193,6 +202,9 @@ impl Host {
         if let Some(sender) = &self.sender {
             let held = self.redirect.held_syns()?;
             gateway.spawn_until_stopped(Arc::clone(&connections).open_held(held, Arc::clone(sender)));
+        }
+        if let Some(datagrams) = &*self.datagrams() {
+            datagrams.carry(outbound)?;
         }
         if let Some(dns) = self.dns.as_ref().and_then(|dns| dns.forwarder(outbound.route())) {
             dns.spawn(outbound);
@@ -221,15 +233,7 @@ impl Host {
     /// # Errors
     /// They cannot be watched.
     pub async fn watch(&self) -> io::Result<()> {
-        let mut changes = Changes::open()?;
-        let readable = watch_readable(changes.as_fd())?;
-        loop {
-            // What has changed before.
-            self.exclude_now().map_err(io::Error::other)?;
-            readable.readable().await?.clear_ready();
-            tokio::time::sleep(SETTLE).await;
-            changes.take()?;
-        }
+        with_each_change(|| self.exclude_now().map_err(io::Error::other)).await
     }
 
     fn apply(&self) -> Result<(), HostError> {
@@ -241,13 +245,20 @@ impl Host {
     fn exclude_now(&self) -> Result<(), HostError> {
         let excluded = self.settings().excluded();
         self.scope.excluded.set(&excluded)?;
+        if let Some(datagrams) = &*self.datagrams() {
+            datagrams.update(&excluded)?;
+        }
         if let Some(kill_switch) = &self.kill_switch {
             kill_switch.exclude(&excluded)?;
         }
         Ok(())
     }
 
-    fn settings(&self) -> std::sync::MutexGuard<'_, HostSettings> {
+    fn datagrams(&self) -> MutexGuard<'_, Option<RedirectedDatagrams>> {
+        self.datagrams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settings(&self) -> MutexGuard<'_, HostSettings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

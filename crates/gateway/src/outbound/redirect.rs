@@ -7,7 +7,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapHandle, OpenObject};
 use plait_linux::interfaces::interfaces;
@@ -33,6 +33,21 @@ pub(super) struct Destination {
     pub(super) interface: Option<String>,
 }
 
+/// What is redirected, and where to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RedirectOptions {
+    pub(super) listeners: Listeners,
+    /// The sockets that DNS is redirected to.
+    pub(super) dns: Option<Listeners>,
+    /// Refuse connections of an address family without a listener, and datagrams other than DNS (EPERM), since they would leave
+    /// unprotected.
+    pub(super) require: bool,
+    /// Hold SYNs to the listeners ([`super::held_syn`]).
+    pub(super) hold: bool,
+    /// The mark of sockets whose datagrams are carried ([`super::redirected_datagrams`]), as none are refused then.
+    pub(super) mark: Option<u32>,
+}
+
 /// The ports that connections, or queries, are redirected to, on loopback.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listeners {
@@ -41,21 +56,15 @@ pub(super) struct Listeners {
 }
 
 impl Redirect {
-    /// Attaches to the program's cgroup. With `require`, datagrams other than DNS and connections of an address family
-    /// without a listener are refused (EPERM), since they would leave unprotected. With `hold`, SYNs to the listeners are held
-    /// ([`super::held_syn`]). With `dns`, DNS is redirected, to these sockets.
+    /// Attaches to the program's cgroup.
     pub(super) fn attach(
         cgroup: impl AsFd,
-        listeners: Listeners,
-        dns: Option<Listeners>,
-        require: bool,
-        hold: bool,
-    ) -> Result<Redirect, BpfError> {
-        let settings = settings(listeners, dns, require, hold);
+        options: &RedirectOptions,
+    ) -> Result<(Redirect, DatagramHooks), BpfError> {
         let mut storage = MaybeUninit::uninit();
-        let skeleton = load(&settings, &mut storage)?;
+        let skeleton = load(options, &mut storage)?;
         bpf::attach_permanently(&skeleton, cgroup)?;
-        Redirect::of(&skeleton)
+        Ok((Redirect::of(&skeleton)?, DatagramHooks::of(&skeleton)?))
     }
 
     fn of(skeleton: &RedirectSkel) -> Result<Redirect, BpfError> {
@@ -88,27 +97,42 @@ impl Redirect {
     }
 }
 
+/// What takes the datagrams of marked sockets.
+pub(super) struct DatagramHooks {
+    pub(super) sockets: MapHandle,
+    /// The addresses of this host.
+    pub(super) own: Networks,
+    /// The program at the lookup of sockets, not attached yet.
+    pub(super) lookup: OwnedFd,
+}
+
+impl DatagramHooks {
+    fn of(skeleton: &RedirectSkel) -> Result<DatagramHooks, BpfError> {
+        let lookup = skeleton.progs.redirect_lookup.as_fd().try_clone_to_owned();
+        Ok(DatagramHooks {
+            sockets: bpf::handle(&skeleton.maps.datagram_sockets)?,
+            own: Networks::new(bpf::handle(&skeleton.maps.own_v4)?, bpf::handle(&skeleton.maps.own_v6)?),
+            lookup: lookup.map_err(|error| BpfError::io("open a program", error))?,
+        })
+    }
+}
+
 /// The programs, not attached yet, and whose traffic they redirect: without a scope, all that they see.
 pub(super) struct LoadedRedirect {
     pub(super) redirect: Redirect,
     pub(super) programs: bpf::Programs,
     pub(super) scope: Scope,
+    pub(super) datagrams: DatagramHooks,
 }
 
 impl LoadedRedirect {
-    /// See [`Redirect::attach`].
-    pub(super) fn load(
-        listeners: Listeners,
-        dns: Option<Listeners>,
-        require: bool,
-        hold: bool,
-    ) -> Result<LoadedRedirect, BpfError> {
-        let settings = settings(listeners, dns, require, hold);
+    pub(super) fn load(options: &RedirectOptions) -> Result<LoadedRedirect, BpfError> {
         let mut storage = MaybeUninit::uninit();
-        let skeleton = load(&settings, &mut storage)?;
+        let skeleton = load(options, &mut storage)?;
         Ok(LoadedRedirect {
             redirect: Redirect::of(&skeleton)?,
             programs: bpf::Programs::of(&skeleton)?,
+            datagrams: DatagramHooks::of(&skeleton)?,
             scope: Scope {
                 settings: bpf::handle(&skeleton.maps.scopes)?,
                 users: bpf::handle(&skeleton.maps.users)?,
@@ -122,13 +146,12 @@ impl LoadedRedirect {
     }
 }
 
-fn settings(
-    listeners: Listeners,
-    dns: Option<Listeners>,
-    require: bool,
-    hold: bool,
-) -> plait_redirect_settings {
-    plait_redirect_settings {
+fn load<'o>(
+    options: &RedirectOptions,
+    storage: &'o mut MaybeUninit<OpenObject>,
+) -> Result<RedirectSkel<'o>, BpfError> {
+    let RedirectOptions { listeners, dns, require, hold, mark } = *options;
+    let settings = plait_redirect_settings {
         listener_v4: listeners.v4.unwrap_or(0).to_be(),
         listener_v6: listeners.v6.unwrap_or(0).to_be(),
         require: require.into(),
@@ -136,15 +159,11 @@ fn settings(
         dns: dns.is_some().into(),
         dns_v4: dns.and_then(|dns| dns.v4).unwrap_or(0).to_be(),
         dns_v6: dns.and_then(|dns| dns.v6).unwrap_or(0).to_be(),
-    }
-}
-
-fn load<'o>(
-    settings: &plait_redirect_settings,
-    storage: &'o mut MaybeUninit<OpenObject>,
-) -> Result<RedirectSkel<'o>, BpfError> {
+        reserved: 0,
+        mark: mark.unwrap_or(0),
+    };
     let skeleton = bpf::load("redirect", RedirectSkelBuilder::default(), storage)?;
-    bpf::write_settings(&skeleton.maps.settings, settings)?;
+    bpf::write_settings(&skeleton.maps.settings, &settings)?;
     Ok(skeleton)
 }
 

@@ -3,17 +3,15 @@
 //!
 //! `bpf/router.bpf.c` takes their packets at the interface ([`hooks`]); routing rules deliver them to this host
 //! ([`LocalDelivery`]). A connection is opened when its SYN arrives, and accepted when it is open ([`connections`]). Replies
-//! leave by ordinary sockets, or by raw ones ([`lan_sender`]), in the name of the destination.
+//! leave by ordinary sockets, or by raw ones ([`super::reply_sender`]), in the name of the destination.
 
 mod connections;
-mod datagrams;
 mod hooks;
-mod lan_sender;
 mod networks;
 mod watch;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -21,26 +19,28 @@ use ipnet::IpNet;
 use plait_linux::interfaces::{Changes, interfaces};
 use plait_linux::local_delivery::LocalDelivery;
 use plait_linux::privileges::MissingCapabilities;
-use plait_linux::{netlink, packet_info, sysctl};
-use socket2::{Domain, Protocol, Socket, Type};
+use plait_linux::{netlink, sysctl};
+use socket2::{Protocol, Type};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::connections::LanConnections;
-pub(super) use self::datagrams::LanAsker;
-use self::datagrams::LanDatagrams;
 use self::hooks::Hooks;
-use self::lan_sender::LanSender;
 use self::watch::Watch;
+use super::datagrams::{TransparentDatagrams, bind_transparent};
 use super::dns::answer_queries;
 use super::open::Outbound;
+use super::reply_sender::ReplySender;
 use super::route::Route;
 use crate::bindings::{
     PLAIT_MARK_LOCAL, PLAIT_SOCKET_TCP4, PLAIT_SOCKET_TCP6, PLAIT_SOCKET_UDP4, PLAIT_SOCKET_UDP6,
 };
 use crate::bpf::BpfError;
-use crate::datagrams::SOCKET_BUFFER;
+use crate::socket::transparent;
+
+/// Associations of one host at once.
+const MAX_ASSOCIATIONS_PER_HOST: usize = 256;
 
 /// Connections that were established and not accepted yet.
 const BACKLOG: i32 = 4096;
@@ -116,29 +116,9 @@ struct FamilySockets {
 impl FamilySockets {
     /// On loopback, so that no other host can connect to the listener's own address.
     fn open(loopback: IpAddr, has_exit: bool) -> io::Result<FamilySockets> {
-        let address = SocketAddr::new(loopback, 0);
-        let open = |kind, protocol| {
-            let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
-            match loopback {
-                IpAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
-                IpAddr::V6(_) => {
-                    socket.set_only_v6(true)?;
-                    socket.set_ip_transparent_v6(true)?;
-                }
-            }
-            socket.set_nonblocking(true)?;
-            socket.bind(&address.into())?;
-            Ok::<_, io::Error>(socket)
-        };
-        let listener = open(Type::STREAM, Protocol::TCP)?;
+        let listener = transparent(loopback, Type::STREAM, Protocol::TCP)?;
         listener.listen(BACKLOG)?;
-        let datagrams = has_exit.then(|| {
-            let datagrams = open(Type::DGRAM, Protocol::UDP)?;
-            packet_info::enable(&datagrams, loopback.is_ipv4())?;
-            // Less also works.
-            let _ = datagrams.set_recv_buffer_size(SOCKET_BUFFER);
-            UdpSocket::from_std(datagrams.into())
-        });
+        let datagrams = has_exit.then(|| UdpSocket::from_std(bind_transparent(loopback)?));
         let listener = TcpListener::from_std(listener.into())?;
         Ok(FamilySockets { listener, datagrams: datagrams.transpose()? })
     }
@@ -177,7 +157,7 @@ impl Outbound {
         let v6 = FamilySockets::open(Ipv6Addr::LOCALHOST.into(), exit.is_some())
             .inspect_err(|error| debug!("no IPv6: {error}"))
             .ok();
-        let sender = Arc::new(LanSender::open()?);
+        let sender = Arc::new(ReplySender::open()?);
         let hooks = Arc::new(Hooks::load(exit.is_some())?);
         let numbers = [(PLAIT_SOCKET_TCP4, PLAIT_SOCKET_UDP4), (PLAIT_SOCKET_TCP6, PLAIT_SOCKET_UDP6)];
         for (family, (tcp, udp)) in [Some(&v4), v6.as_ref()].into_iter().zip(numbers) {
@@ -188,7 +168,7 @@ impl Outbound {
             }
         }
         let delivery =
-            LocalDelivery::start(&settings.interfaces, PLAIT_MARK_LOCAL).map_err(RouterError::Rules)?;
+            LocalDelivery::of_received(&settings.interfaces, PLAIT_MARK_LOCAL).map_err(RouterError::Rules)?;
         let stop = CancellationToken::new();
         let connections =
             LanConnections::new(Arc::clone(self), Arc::clone(&hooks), Arc::clone(&sender), stop.clone());
@@ -202,7 +182,14 @@ impl Outbound {
         };
         let syns = hooks.held_syns()?;
         let datagrams = exit.map(|exit| {
-            LanDatagrams::new(self, Arc::clone(&sender), answer_queries(self, exit), stop.clone())
+            let queries = answer_queries(self, exit);
+            TransparentDatagrams::new(
+                self,
+                Arc::clone(&sender),
+                queries,
+                MAX_ASSOCIATIONS_PER_HOST,
+                stop.clone(),
+            )
         });
         for family in [Some(v4), v6].into_iter().flatten() {
             let accepting = Arc::clone(&connections).accept(family.listener);

@@ -4,6 +4,7 @@
 //! Without the privileges for that, a proxy is passed to the program in the usual environment variables instead, which only
 //! some programs honour.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,9 +25,11 @@ use super::dns::DnsForwarder;
 use super::held_syn::LoopbackSender;
 use super::open::Outbound;
 use super::proxy::ProxyAccess;
-use super::redirect::{Listeners, Redirect};
+use super::redirect::{Listeners, Redirect, RedirectOptions};
 use super::redirected::RedirectedConnections;
+use super::redirected_datagrams::{DatagramEntry, RedirectedDatagrams, mark_of_program};
 use crate::error::{ProtectionError, StartError};
+use crate::networks::with_each_change;
 
 /// Set for programs that use a proxy themselves, in both spellings in use.
 const PROXY_VARIABLES: [&str; 6] =
@@ -69,6 +72,7 @@ enum Entry {
     Redirected {
         redirect: Redirect,
         dns: Option<Box<DnsForwarder>>,
+        datagrams: Option<Box<RedirectedDatagrams>>,
         sender: Option<LoopbackSender>,
         cgroup: Cgroup,
         listeners: Vec<TcpListener>,
@@ -99,7 +103,7 @@ impl Outbound {
         // Kept until the program has exited: without it later connections would leave unprotected.
         let mut redirection = None;
         match entry {
-            Entry::Redirected { redirect, dns, sender, cgroup, listeners } => {
+            Entry::Redirected { redirect, dns, datagrams, sender, cgroup, listeners } => {
                 let mode = self.gateway().policy().mode();
                 enter_before_exec(&mut command, &cgroup)
                     .map_err(|reason| StartError::Protection { mode, reason })?;
@@ -115,7 +119,11 @@ impl Outbound {
                 for listener in listeners {
                     tokio::spawn(Arc::clone(&connections).accept(listener));
                 }
-                redirection = Some((connections, cgroup));
+                let datagrams = datagrams.map(Arc::from);
+                if let Some(datagrams) = &datagrams {
+                    self.carry_datagrams(datagrams).map_err(RunError::Redirect)?;
+                }
+                redirection = Some((connections, datagrams, cgroup));
             }
             Entry::Proxied { listener, address } => {
                 let url = format!("socks5h://{address}");
@@ -136,6 +144,22 @@ impl Outbound {
         let status = signals.wait(child).await.map_err(RunError::Wait)?;
         drop(redirection);
         Ok(status)
+    }
+
+    fn carry_datagrams(self: &Arc<Self>, datagrams: &Arc<RedirectedDatagrams>) -> io::Result<()> {
+        datagrams.carry(self)?;
+        let datagrams = Arc::downgrade(datagrams);
+        self.gateway().spawn_until_stopped(async move {
+            // Until the program has exited.
+            let update = || match datagrams.upgrade() {
+                Some(datagrams) => datagrams.update(&BTreeSet::new()),
+                None => Err(io::ErrorKind::NotFound.into()),
+            };
+            if let Err(error) = with_each_change(update).await {
+                debug!("datagrams do not follow the changes of interfaces any longer: {error}");
+            }
+        });
+        Ok(())
     }
 
     async fn entry(&self) -> Result<Entry, RunError> {
@@ -175,9 +199,18 @@ impl Outbound {
         let require = self.gateway().policy().requires();
         let dns = DnsForwarder::of(self.route()).await.map(Box::new);
         let queries = dns.as_deref().map(DnsForwarder::listeners);
-        let redirect = Redirect::attach(&cgroup, listeners, queries, require, sender.is_some())?;
+        let entry = DatagramEntry::open(self.route(), mark_of_program());
+        let options = RedirectOptions {
+            listeners,
+            dns: queries,
+            require,
+            hold: sender.is_some(),
+            mark: entry.as_ref().map(|entry| entry.mark),
+        };
+        let (redirect, datagrams) = Redirect::attach(&cgroup, &options)?;
+        let datagrams = entry.map(|entry| entry.attach(datagrams)).transpose()?.map(Box::new);
         let listeners = v4.into_iter().chain(v6).collect();
-        Ok(Entry::Redirected { redirect, dns, sender, cgroup, listeners })
+        Ok(Entry::Redirected { redirect, dns, datagrams, sender, cgroup, listeners })
     }
 }
 

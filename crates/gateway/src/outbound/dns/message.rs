@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::net::UdpSocket;
 
-use crate::outbound::router::LanAsker;
+use crate::outbound::datagrams::TransparentAsker;
 
 const HEADER_LEN: usize = 12;
 
@@ -27,8 +27,8 @@ const SERVER_FAILURE: u8 = 2;
 pub(in crate::outbound) enum Asker {
     /// A program, at this address, by the socket that it was redirected to.
     Program(Arc<UdpSocket>, SocketAddr),
-    /// A host behind a router.
-    LanHost(LanAsker),
+    /// Who has asked another resolver.
+    Transparent(TransparentAsker),
 }
 
 impl Asker {
@@ -38,7 +38,7 @@ impl Asker {
             Asker::Program(socket, to) => {
                 let _ = socket.send_to(answer, to).await;
             }
-            Asker::LanHost(asker) => asker.send(answer),
+            Asker::Transparent(asker) => asker.send(answer),
         }
     }
 }

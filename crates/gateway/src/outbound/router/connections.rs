@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::hooks::Hooks;
-use super::lan_sender::LanSender;
 use crate::bindings::plait_lan_syn;
 use crate::outbound::accepting::{Accepting, CHECK_INTERVAL, OpenedConnections};
 use crate::outbound::open::{OpenError, Opened, Outbound};
+use crate::outbound::reply_sender::ReplySender;
 use crate::outbound::route::Route;
 use crate::outbound::syn::{Rejection, Syn};
 use crate::outbound::target::Target;
@@ -33,7 +33,7 @@ pub(super) struct Flow {
 pub(super) struct LanConnections {
     outbound: Arc<Outbound>,
     hooks: Arc<Hooks>,
-    sender: Arc<LanSender>,
+    sender: Arc<ReplySender>,
     /// Limits the connections that are opened and not accepted, whose descriptors they take.
     opening: Arc<Semaphore>,
     opened: Mutex<OpenedConnections<Flow>>,
@@ -45,7 +45,7 @@ impl LanConnections {
     pub(super) fn new(
         outbound: Arc<Outbound>,
         hooks: Arc<Hooks>,
-        sender: Arc<LanSender>,
+        sender: Arc<ReplySender>,
         ended: CancellationToken,
     ) -> Arc<LanConnections> {
         let opening = Arc::new(Semaphore::new((outbound.gateway().max_carried() / 4).max(1)));

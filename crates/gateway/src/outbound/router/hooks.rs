@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
@@ -92,8 +92,7 @@ impl Hooks {
 
     /// Sets the socket with this number, until it is closed.
     pub(super) fn set_socket(&self, number: u32, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
-        let descriptor = u64::from(socket.as_raw_fd().unsigned_abs());
-        bpf::update(&self.sockets, &number.to_ne_bytes(), &descriptor)
+        bpf::set_socket(&self.sockets, number, socket)
     }
 
     /// Attaches to exactly these interfaces, given by their indices. Those that it is attached to already, it stays.

@@ -1,4 +1,5 @@
-//! Sends packets to hosts behind an interface in the name of their destinations: released SYNs, rejections, datagrams.
+//! Sends packets to hosts behind an interface, or to programs of this host, in the name of their destinations: released SYNs, rejections,
+//! datagrams.
 //!
 //! By raw sockets, which need no address of this host, and leave the ports of its services alone.
 
@@ -18,6 +19,9 @@ const UDP: u8 = 17;
 const UDP_HEADER_LEN: usize = 8;
 const IPV6_HEADER_LEN: usize = 40;
 
+/// The index of the interface lo.
+const LOOPBACK: u32 = 1;
+
 /// The fragment header of IPv6.
 const FRAGMENT: u8 = 44;
 const FRAGMENT_HEADER_LEN: usize = 8;
@@ -26,7 +30,7 @@ const FRAGMENT_HEADER_LEN: usize = 8;
 const FRAGMENT_LEN: usize = 1280 - IPV6_HEADER_LEN - FRAGMENT_HEADER_LEN;
 
 /// Opening it takes CAP_NET_RAW and CAP_NET_ADMIN.
-pub(super) struct LanSender {
+pub(super) struct ReplySender {
     v4: Sockets,
     /// `None` without IPv6.
     v6: Option<Sockets>,
@@ -50,10 +54,10 @@ impl Sockets {
     }
 }
 
-impl LanSender {
-    pub(super) fn open() -> io::Result<LanSender> {
+impl ReplySender {
+    pub(super) fn open() -> io::Result<ReplySender> {
         let (v4, v6) = (Sockets::open(Domain::IPV4)?, Sockets::open(Domain::IPV6).ok());
-        Ok(LanSender { v4, v6, next_id: AtomicU32::new(1) })
+        Ok(ReplySender { v4, v6, next_id: AtomicU32::new(1) })
     }
 
     fn sockets(&self, host: IpAddr) -> io::Result<&Sockets> {
@@ -88,6 +92,8 @@ impl LanSender {
         let ends = (from.ip(), to.ip());
         let whole = packet(ends, &segment).map_err(io::Error::other)?;
         let socket = &self.sockets(to.ip())?.replies;
+        // IPv6 addresses of this host are not behind loopback.
+        let if_index = if if_index == LOOPBACK { 0 } else { if_index };
         let send = |packet: &[u8]| send_by(socket, packet, SocketAddr::new(to.ip(), 0), if_index);
         match send(&whole) {
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
