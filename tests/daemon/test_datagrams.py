@@ -1,8 +1,8 @@
 """UDP of a whole host through an exit: its programs know nothing of it."""
 
 import contextlib
-import errno
 import socket
+import struct
 import sys
 
 import pytest
@@ -15,8 +15,11 @@ from hosts import Pair, wait_for
 ECHO = 7
 DHCP_SERVER, DHCP_CLIENT = 67, 68
 
+# asm-generic/socket.h, linux/udp.h, linux/in.h, linux/in6.h: by family, level and option of the interface of a datagram
 SO_MARK = 36
 UDP_SEGMENT = 103
+INFO = [(socket.IPPROTO_IP, 8), (socket.IPPROTO_IPV6, 50)]
+IPV6_RECVPKTINFO = 49
 
 # Exchanges a datagram by a socket that is connected or not, and prints its own address, the sender, and the answer's length.
 EXCHANGE = """
@@ -34,17 +37,6 @@ for attempt in range(10):
     except TimeoutError:
         pass
 print(client.getsockname()[0], *sender[:2], len(answer))
-"""
-
-SEND = """
-import socket, sys
-client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-client.setsockopt(socket.SOL_SOCKET, int(sys.argv[3]), sys.argv[4].encode() if sys.argv[4].isalpha() else int(sys.argv[4]))
-try:
-    client.sendto(b"datagram", (sys.argv[1], int(sys.argv[2])))
-    print(0)
-except OSError as error:
-    print(error.errno)
 """
 
 
@@ -169,14 +161,42 @@ def test_a_socket_from_before_is_refused_once_and_a_connected_one_for_good(exit)
         assert capture.fields("udp.port", where="udp") == [] and len(set(senders)) == 1
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [(socket.SO_BINDTODEVICE, "eth"), (SO_MARK, 77)], ids=["interface", "mark"]
-)
-def test_sockets_that_choose_their_route_are_refused(exit, option, value):
+@pytest.mark.parametrize("address", [FAR, FAR6], ids=["v4", "v6"])
+@pytest.mark.parametrize("kind", ["bound", "packet"])
+def test_a_socket_or_datagram_may_name_an_interface(exit, address, kind):
+    """As of programs that answer by the interface that something arrived by (IP_PKTINFO). The exit is reached by all paths."""
+    echo_datagrams(exit.far, address, ECHO)
+    neighbor = {FAR: Pair.ETH, FAR6: "fd77:1::2"}[address]
+    near = echo_datagrams(exit.server, neighbor, ECHO)
+    with host(exit) as daemon, Datagrams(exit.client, family(address)) as client:
+        if kind == "bound":
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth")
+            send = client.send
+        else:
+            level, option = INFO[address == FAR6]
+            client.socket.setsockopt(level, {FAR: option, FAR6: IPV6_RECVPKTINFO}[address], 1)
+
+            def send(destination, payload):
+                with exit.client.inside():
+                    index = socket.if_nametoindex("eth")
+                info = struct.pack("=I8x", index) if address == FAR else struct.pack("=16xI", index)
+                client.socket.sendmsg([payload], [(level, option, info)], 0, destination)
+
+        for destination in ((address, ECHO), (neighbor, ECHO)):
+            client.socket.settimeout(5)
+            send(destination, b"hello")
+            data, _, _, sender = client.socket.recvmsg(100, 100)
+            assert (data, sender[:2]) == (b"hello", destination), daemon.log()
+        assert near, "neighbors are reached directly"
+
+
+def test_a_socket_with_a_mark_of_its_own_is_refused(exit):
+    """It has another routing table."""
     exit.client.ip(f"route replace {FAR} via {Pair.ETH}")
-    with host(exit):
-        done = exit.client.run(sys.executable, "-c", SEND, FAR, ECHO, option, value, text=True)
-        assert done.stdout == f"{errno.EPERM}\n", done.stderr
+    with host(exit), Datagrams(exit.client) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, SO_MARK, 77)
+        with pytest.raises(PermissionError):
+            client.send((FAR, ECHO), b"never")
 
 
 def test_a_dhcp_client_talks_to_its_server(exit):

@@ -1,16 +1,18 @@
 """Programs on hosts behind the router, which know nothing of plait: browsers, git, ssh, databases, resolvers."""
 
 import base64
+import contextlib
 import os
 import pathlib
 import pwd
 import shutil
 import subprocess
+import sys
 import time
 
 import pytest
 from hosts import wait_for
-from households import FAR, FAR6, NAME, ROUTER, SERVER
+from households import FAR, FAR6, NAME, ROUTER, SERVER, UPLINKS
 from streams import random_file
 
 # Of the nameserver.
@@ -26,6 +28,41 @@ www AAAA {FAR6}
 mail MX 10 www
 long TXT {" ".join(chr(34) + "x" * 250 + chr(34) for _ in range(12))}
 """
+
+
+# The network of a tunnel.
+TUNNEL = "10.99.0"
+
+
+@contextlib.contextmanager
+def tunnel(directory: pathlib.Path, client, server, endpoint: str):
+    """WireGuard between two hosts, of which the client has .1 and the server .2."""
+    keys = {}
+    for host in (client, server):
+        private = subprocess.run(["wg", "genkey"], capture_output=True, text=True, check=True).stdout
+        public = subprocess.run(
+            ["wg", "pubkey"], input=private, capture_output=True, text=True, check=True
+        ).stdout
+        (directory / f"{host.name}.key").write_text(private)
+        keys[host.name] = public.strip()
+    port = endpoint.split(":")[1]
+    ends = (
+        (client, (), server, ("endpoint", endpoint)),
+        (server, ("listen-port", port), client, ()),
+    )
+    programs = []
+    for last, (host, own, other, of_other) in enumerate(ends, start=1):
+        device = f"wg{os.getpid()}-{last}"
+        programs.append(host.start("wireguard-go", "-f", device, log=f"wireguard-{last}.log"))
+        wait_for("tunnel", lambda: device in host.ip("link"))  # noqa: B023
+        host.tool("wg", "set", device, "private-key", directory / f"{host.name}.key", *own,
+                  "peer", keys[other.name], "allowed-ips", f"{TUNNEL}.0/24", *of_other)  # fmt: skip
+        host.ip(f"addr add {TUNNEL}.{last}/24 dev {device}")
+        host.ip(f"link set {device} up mtu 1380")
+    yield
+    for program in programs:
+        program.terminate()
+        program.wait(20)
 
 
 def need(*programs: str):
@@ -99,10 +136,8 @@ def test_curl_by_https(household, documents, text, version):
     assert lines == [f"{version} 1"] + 19 * [f"{version} 0"]
 
 
-def test_chromium_loads_a_page(household, documents):
-    """With a script, an image and a style sheet, by HTTP/2."""
-    need("chromium")
-    secure_web(household, documents)
+def write_page(documents):
+    """A page with a script, an image and a style sheet, which tells by what it was loaded."""
     page = '<link rel=stylesheet href=page.css><script src=page.js></script><p id=result>not loaded</p><img src=dot.gif onload="loaded()">'
     (documents / "page.html").write_text(page)
     (documents / "page.css").write_text("p { color: red }")
@@ -116,17 +151,74 @@ def test_chromium_loads_a_page(household, documents):
     (documents / "page.js").write_text(script)
     (documents / "dot.gif").write_bytes(base64.b64decode("R0lGODlhAQABAIAAAAAAAP///ywAAAAAAQABAAACAUwAOw=="))
     (documents / "data.txt").write_text("x" * 300_000)
-    ready(household)
+
+
+def load_page(household, host, *options: str) -> str:
+    """The page, by Chromium."""
     # Chromium ends what it loads when an address becomes usable.
-    wait_for("addresses", lambda: "tentative" not in household.one.ip("address"))
+    wait_for("addresses", lambda: "tentative" not in host.ip("address"))
     time.sleep(1)
     profile = household.directory / "profile"
-    options = (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--ignore-certificate-errors",
+    common = (
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
         f"--user-data-dir={profile}", "--timeout=40000", "--dump-dom",
     )  # fmt: skip
-    done = household.one.run("chromium", *options, f"https://{NAME}/page.html", text=True, timeout=90)
-    assert "300000 rgb(255, 0, 0) h2" in done.stdout, done.stdout + done.stderr[-3000:]
+    done = host.run("chromium", *common, *options, f"https://{NAME}/page.html", text=True, timeout=90)
+    return done.stdout + done.stderr[-3000:]
+
+
+def test_chromium_loads_a_page(household, documents):
+    """By HTTP/2."""
+    need("chromium")
+    secure_web(household, documents)
+    write_page(documents)
+    ready(household)
+    assert "300000 rgb(255, 0, 0) h2" in load_page(household, household.one, "--ignore-certificate-errors")
+
+
+@pytest.mark.parametrize("name", ["one", "router"])
+def test_chromium_loads_a_page_by_quic(household, documents, name):
+    """HTTP/3, on a host of the LAN and on the router itself."""
+    need("chromium", "openssl")
+    file, key = certificate(household.directory)
+    write_page(documents)
+    server = pathlib.Path(__file__).parent.parent / "helpers" / "http3_server.py"
+    log = household.directory / "http3.log"
+    household.far.start(sys.executable, server, documents, file, key, FAR, FAR6, log=log.name)
+    wait_for("web server", lambda: "listening" in log.read_text())
+    ready(household)
+    digest = "openssl x509 -pubkey -noout -in $0 | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64"
+    pin = subprocess.run(
+        ["sh", "-c", digest, file], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    options = (f"--origin-to-force-quic-on={NAME}:443", f"--ignore-certificate-errors-spki-list={pin}")
+    captures = {link: household.capture(link, filter="udp") for link in UPLINKS}
+    with captures["eth"], captures["wlan"]:
+        page = load_page(household, household.hosts[name], *options)
+    assert "300000 rgb(255, 0, 0) h3" in page, page + household.router_log()
+    for capture in captures.values():
+        assert capture.fields("udp.port", where="udp.port == 443 || udp.port == 53") == []
+    datagrams = household.report()["datagrams"]
+    assert sum(path["received_bytes"] for path in datagrams["paths"].values()) > 300_000, datagrams
+
+
+@pytest.mark.parametrize("name", ["one", "router"])
+def test_wireguard(household, documents, name):
+    """A tunnel of another VPN, from a host of the LAN and from the router itself."""
+    need("wireguard-go", "wg")
+    file = random_file(documents, 3_000_000)
+    household.start_web(documents)
+    ready(household)
+    client, far = household.hosts[name], household.far
+    with tunnel(household.directory, client, far, endpoint=f"{FAR}:51820"):
+        captures = {link: household.capture(link, filter="udp") for link in UPLINKS}
+        with captures["eth"], captures["wlan"]:
+            done = client.run("curl", "-sS", "-m", "40", f"http://{TUNNEL}.2/random.bin")
+        assert done.stdout == file.read_bytes(), done.stderr.decode() + household.router_log()
+    assert [capture.fields("udp.port", where="udp.port == 51820") for capture in captures.values()] == [
+        [],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("protocol", ["git", "http"])

@@ -136,8 +136,7 @@ int redirect_lookup(struct bpf_sk_lookup *ctx)
 	client.address[1] = ctx->remote_ip6[1];
 	client.address[2] = ctx->remote_ip6[2];
 	client.address[3] = ctx->remote_ip6[3];
-	if (ctx->protocol != IPPROTO_UDP || ctx->ingress_ifindex != LOOPBACK_INDEX || is_own(ctx) ||
-	    !bpf_map_lookup_elem(&datagram_clients, &client))
+	if (ctx->protocol != IPPROTO_UDP || is_own(ctx) || !bpf_map_lookup_elem(&datagram_clients, &client))
 		return SK_PASS;
 	index = client.ipv6 ? PLAIT_DATAGRAM_SOCKET_V6 : PLAIT_DATAGRAM_SOCKET_V4;
 	sk = bpf_map_lookup_elem(&datagram_sockets, &index);

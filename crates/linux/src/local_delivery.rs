@@ -5,13 +5,14 @@
 //! bear the mark, they have no effect.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use rustix::net::netdevice::name_to_index;
 use rustix::process::{Pid, getpid};
 
 use crate::bytes::{u8_at, without_nul};
+use crate::interfaces::{Interface, Scope};
 use crate::leftovers::has_ended;
 use crate::netlink::message::{Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Request};
 use crate::netlink::{Error, Socket};
@@ -23,7 +24,7 @@ pub struct LocalDelivery {
     loopback: u32,
     table: u32,
     rules: Vec<Rule>,
-    exceptions: BTreeSet<IpNet>,
+    routes: BTreeSet<Route>,
 }
 
 impl LocalDelivery {
@@ -32,10 +33,17 @@ impl LocalDelivery {
     /// # Errors
     /// The kernel's reason: `EPERM` without `CAP_NET_ADMIN`.
     pub fn of_received(interfaces: &[String], mark: u32) -> Result<LocalDelivery, Error> {
-        LocalDelivery::start(table_of(RECEIVED, getpid()), interfaces, mark)
+        let mut delivery = LocalDelivery::start(table_of(RECEIVED, getpid()), interfaces, mark)?;
+        for address in [ANY_V4, ANY_V6] {
+            let route = Route::local(delivery.loopback, address);
+            if delivery.has_rules_of(route.family()) {
+                delivery.add(&route)?;
+            }
+        }
+        Ok(delivery)
     }
 
-    /// Delivers packets of this host's sockets that have this mark (`SO_MARK`) and are not bound to an interface.
+    /// Delivers packets of this host's sockets that have this mark (`SO_MARK`), once it is [updated](Self::update).
     ///
     /// # Errors
     /// As for [`of_received`](Self::of_received).
@@ -50,9 +58,9 @@ impl LocalDelivery {
             loopback: loopback_index()?,
             table,
             rules: Vec::new(),
-            exceptions: BTreeSet::new(),
+            routes: BTreeSet::new(),
         };
-        // A rule exists whenever the route does, so that the rules show all leftovers.
+        // Rules exist whenever routes do, so that they show all leftovers.
         for family in [libc::AF_INET, libc::AF_INET6] {
             let family = family as u8;
             let rules =
@@ -66,52 +74,44 @@ impl LocalDelivery {
                 }
                 delivery.rules.push(rule);
             }
-            if delivery.has_rules_of(family) {
-                let route = Route::local(family, delivery.loopback, None);
-                delivery.add(&route, NLM_F_EXCL)?;
-            }
         }
         Ok(delivery)
     }
 
-    /// Routes packets to these networks, and to no others, as without the mark.
-    ///
-    /// # Errors
-    /// The kernel's reason.
-    pub fn set_exceptions(&mut self, networks: &BTreeSet<IpNet>) -> Result<(), Error> {
-        for network in networks.difference(&self.exceptions.clone()) {
-            let route = Route::throw(*network);
-            if self.has_rules_of(route.family()) {
-                self.add(&route, NLM_F_EXCL)?;
+    /// Routes what is sent to these networks as without the mark. Sockets without an address of their own send from `source`, and
+    /// those that are bound to one of the interfaces, or name it for a packet (`IP_PKTINFO`), from an address of it; with IPv6 the
+    /// kernel chooses. To be called when interfaces or addresses have changed, of which the kernel removes routes.
+    pub fn update(&mut self, interfaces: &[Interface], source: Ipv4Addr, exceptions: &BTreeSet<IpNet>) {
+        let any = [Route::local(self.loopback, IpAddr::V4(source)), Route::local(self.loopback, ANY_V6)];
+        let by_interface = interfaces
+            .iter()
+            .filter(|interface| interface.up && !interface.loopback)
+            .flat_map(Route::of_interface);
+        let exceptions = exceptions.iter().map(|network| Route::throw(*network));
+        let wanted = any.into_iter().chain(by_interface).chain(exceptions);
+        let wanted: BTreeSet<_> = wanted.filter(|route| self.has_rules_of(route.family())).collect();
+        for route in &wanted {
+            // Of an interface or address that has gone meanwhile, which is the next change.
+            if let Err(error) = self.add(route) {
+                tracing::debug!("cannot add a route to table {}: {error}", self.table);
             }
         }
-        for network in self.exceptions.difference(networks) {
-            let request = Route::throw(*network).request(RTM_DELROUTE, 0, self.table);
+        for route in self.routes.difference(&wanted) {
+            let request = route.request(RTM_DELROUTE, 0, self.table);
             // One that is not there need not be deleted.
             let _ = self.socket.request(request, |_| ());
         }
-        self.exceptions.clone_from(networks);
-        Ok(())
-    }
-
-    /// Has sockets without an address of their own send by IPv4 from this one, which is one of this host; with IPv6, the kernel
-    /// chooses. At first, and when it is removed from the host, there is none to send from.
-    ///
-    /// # Errors
-    /// The kernel's reason.
-    pub fn set_source(&mut self, source: Ipv4Addr) -> Result<(), Error> {
-        self.add(&Route::local(libc::AF_INET as u8, self.loopback, Some(source)), NLM_F_REPLACE)
+        self.routes = wanted;
     }
 
     fn has_rules_of(&self, family: u8) -> bool {
         self.rules.iter().any(|rule| rule.family == family)
     }
 
-    /// Adds a route, if it is not there already.
-    fn add(&mut self, route: &Route, flags: u16) -> Result<(), Error> {
-        let request = route.request(RTM_NEWROUTE, NLM_F_CREATE | flags, self.table);
-        let added = self.socket.request(request, |_| ());
-        added.or_else(|error| if error.errno() == Some(libc::EEXIST) { Ok(()) } else { Err(error) })
+    /// Adds a route, in the place of the one to the same network with the same priority.
+    fn add(&mut self, route: &Route) -> Result<(), Error> {
+        let request = route.request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, self.table);
+        self.socket.request(request, |_| ())
     }
 }
 
@@ -185,7 +185,7 @@ impl Rule {
 }
 
 /// A route of a table.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Route {
     /// `struct rtmsg`
     header: [u8; ROUTE_HEADER],
@@ -194,26 +194,53 @@ struct Route {
 }
 
 impl Route {
-    /// Delivers everything to this host.
-    fn local(family: u8, loopback: u32, source: Option<Ipv4Addr>) -> Route {
-        let source = source.map(|source| (RTA_PREFSRC, source.octets().to_vec()));
-        let attributes = [(RTA_OIF, loopback.to_ne_bytes().to_vec())].into_iter().chain(source).collect();
-        let mut header = [0; ROUTE_HEADER];
-        header[0] = family;
-        header[5..8].copy_from_slice(&[RTPROT_STATIC, RT_SCOPE_HOST, RTN_LOCAL]);
-        Route { header, attributes }
-    }
-
-    /// Ends the lookup in this table.
-    fn throw(network: IpNet) -> Route {
+    fn new(network: IpNet, scope: u8, kind: u8) -> Route {
         let (family, octets) = match network.network() {
             IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
             IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
         };
         let mut header = [0; ROUTE_HEADER];
         header[..2].copy_from_slice(&[family as u8, network.prefix_len()]);
-        header[5..8].copy_from_slice(&[RTPROT_STATIC, RT_SCOPE_UNIVERSE, RTN_THROW]);
+        header[5..8].copy_from_slice(&[RTPROT_STATIC, scope, kind]);
         Route { header, attributes: vec![(RTA_DST, octets)] }
+    }
+
+    /// By an interface, whose index is the priority, too: the kernel replaces routes of the same priority.
+    fn by(mut self, if_index: u32) -> Route {
+        let index = if_index.to_ne_bytes().to_vec();
+        self.attributes.extend([(RTA_OIF, index.clone()), (RTA_PRIORITY, index)]);
+        self
+    }
+
+    /// Delivers to this host what is sent by an interface, from this address if it is one of IPv4.
+    fn local(if_index: u32, source: IpAddr) -> Route {
+        let everywhere = IpNet::new_assert(if source.is_ipv4() { ANY_V4 } else { ANY_V6 }, 0);
+        let mut route = Route::new(everywhere, RT_SCOPE_HOST, RTN_LOCAL).by(if_index);
+        if let IpAddr::V4(source) = source
+            && !source.is_unspecified()
+        {
+            route.attributes.push((RTA_PREFSRC, source.octets().to_vec()));
+        }
+        route
+    }
+
+    /// Ends the lookup in this table.
+    fn throw(network: IpNet) -> Route {
+        Route::new(network, RT_SCOPE_UNIVERSE, RTN_THROW)
+    }
+
+    /// Those for sockets that are bound to an interface. With IPv6, a lookup by an interface ignores routes that throw.
+    fn of_interface(interface: &Interface) -> impl Iterator<Item = Route> {
+        let index = interface.index;
+        let global = interface.addresses.iter().filter(|address| address.scope == Scope::Global);
+        let source = global.map(|address| address.ip).find(IpAddr::is_ipv4);
+        let locals = source.into_iter().chain([ANY_V6]).map(move |source| Route::local(index, source));
+        let v6 = interface.addresses.iter().filter(|address| address.ip.is_ipv6());
+        let on_link = v6.filter_map(move |address| {
+            let network = IpNet::new(address.ip, address.prefix).ok()?.trunc();
+            Some(Route::new(network, RT_SCOPE_LINK, RTN_UNICAST).by(index))
+        });
+        locals.chain(on_link)
     }
 
     /// One that the kernel lists, if it is of this table.
@@ -225,8 +252,11 @@ impl Route {
         let mut header: [u8; ROUTE_HEADER] = message.payload.get(..ROUTE_HEADER)?.try_into().ok()?;
         // Flags, such as those of the next hop, select no route.
         header[8..].fill(0);
-        let destination = attributes.find(RTA_DST).map(|destination| (RTA_DST, destination.to_vec()));
-        Some(Route { header, attributes: destination.into_iter().collect() })
+        let attribute = |kind| attributes.find(kind).map(|value| (kind, value.to_vec()));
+        Some(Route {
+            header,
+            attributes: [RTA_DST, RTA_PRIORITY].into_iter().filter_map(attribute).collect(),
+        })
     }
 
     fn family(&self) -> u8 {
@@ -296,6 +326,9 @@ const SENT: u32 = MAX_PID + 1;
 /// Before those of VPNs, which would route marked packets elsewhere.
 const PRIORITY: u32 = 70;
 
+const ANY_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
 const RULE_HEADER: usize = 12;
 const ROUTE_HEADER: usize = 12;
 const RTM_NEWROUTE: u16 = 24;
@@ -312,11 +345,14 @@ const FRA_FWMASK: u16 = 16;
 const FR_ACT_TO_TBL: u8 = 1;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
+const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_TABLE: u16 = 15;
 const RTPROT_STATIC: u8 = 4;
 const RT_SCOPE_UNIVERSE: u8 = 0;
+const RT_SCOPE_LINK: u8 = 253;
 const RT_SCOPE_HOST: u8 = 254;
+const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const RTN_THROW: u8 = 9;
 

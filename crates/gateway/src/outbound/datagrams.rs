@@ -28,7 +28,7 @@ use crate::handshake::HANDSHAKE_TIMEOUT;
 use link::Link;
 
 pub(super) use senders::{Answers, Outgoing, Senders};
-pub(super) use transparent::{MAX_ASSOCIATIONS, TransparentAsker, TransparentDatagrams, bind_transparent};
+pub(super) use transparent::{Clients, TransparentAsker, TransparentDatagrams, bind_transparent};
 
 /// Datagrams that wait for a program. Further ones are dropped.
 const MAX_WAITING: usize = 512;

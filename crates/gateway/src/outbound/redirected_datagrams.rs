@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ipnet::IpNet;
 use plait_linux::bpf_link;
-use plait_linux::interfaces::{self, Scope, interfaces};
+use plait_linux::interfaces::{self, Interface, Scope, interfaces};
 use plait_linux::local_delivery::LocalDelivery;
 use plait_linux::netns::NetNs;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::datagrams::{MAX_ASSOCIATIONS, TransparentDatagrams, bind_transparent};
+use super::datagrams::{Clients, TransparentDatagrams, bind_transparent};
 use super::dns::answer_queries;
 use super::open::Outbound;
 use super::redirect::DatagramHooks;
@@ -115,9 +115,8 @@ impl RedirectedDatagrams {
         let Route::Exit(exit) = outbound.route() else { return Ok(()) };
         let queries = answer_queries(outbound, exit.clone());
         let sender = Arc::clone(&self.sender);
-        // All are of one host.
         let datagrams =
-            TransparentDatagrams::new(outbound, sender, queries, MAX_ASSOCIATIONS, self.stop.clone());
+            TransparentDatagrams::new(outbound, Clients::Programs, sender, queries, self.stop.clone());
         for socket in &self.sockets {
             // The next gateway receives by the same sockets.
             let socket = tokio::net::UdpSocket::from_std(socket.try_clone()?)?;
@@ -130,20 +129,21 @@ impl RedirectedDatagrams {
         Ok(())
     }
 
-    /// Takes the addresses that this host has now, and leaves out these networks beside those of links.
+    /// Takes the interfaces and addresses that this host has now, and leaves out these networks beside those of links.
     pub(super) fn update(&self, excluded: &BTreeSet<IpNet>) -> io::Result<()> {
+        let interfaces = interfaces().map_err(io::Error::other)?;
+        let source = source(&interfaces);
         self.own.set(&connected(false)).map_err(io::Error::other)?;
         let exceptions = excluded.iter().copied().chain(link_networks()).collect();
         let mut delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
-        delivery.set_exceptions(&exceptions).map_err(io::Error::other)?;
-        delivery.set_source(source()).map_err(io::Error::other)
+        delivery.update(&interfaces, source, &exceptions);
+        Ok(())
     }
 }
 
 /// The address that programs see as theirs, as without plait.
-fn source() -> Ipv4Addr {
+fn source(interfaces: &[Interface]) -> Ipv4Addr {
     let routed = interfaces::route(ELSEWHERE).ok().flatten().map(|route| route.source);
-    let interfaces = interfaces().unwrap_or_default();
     let addresses = interfaces.iter().flat_map(|interface| &interface.addresses);
     let own = addresses.filter(|address| address.scope == Scope::Global).map(|address| address.ip);
     let v4 = |ip| match ip {

@@ -19,9 +19,6 @@ const UDP: u8 = 17;
 const UDP_HEADER_LEN: usize = 8;
 const IPV6_HEADER_LEN: usize = 40;
 
-/// The index of the interface lo.
-const LOOPBACK: u32 = 1;
-
 /// The fragment header of IPv6.
 const FRAGMENT: u8 = 44;
 const FRAGMENT_HEADER_LEN: usize = 8;
@@ -80,7 +77,7 @@ impl ReplySender {
         send_by(&self.sockets(host)?.replies, &packet, SocketAddr::new(host, 0), if_index)
     }
 
-    /// Sends a datagram, in fragments if it is too long for the interface.
+    /// Sends a datagram, in fragments if it is too long for the interface. With the index 0, routing decides by which.
     pub(super) fn send_datagram(
         &self,
         from: SocketAddr,
@@ -92,8 +89,6 @@ impl ReplySender {
         let ends = (from.ip(), to.ip());
         let whole = packet(ends, &segment).map_err(io::Error::other)?;
         let socket = &self.sockets(to.ip())?.replies;
-        // IPv6 addresses of this host are not behind loopback.
-        let if_index = if if_index == LOOPBACK { 0 } else { if_index };
         let send = |packet: &[u8]| send_by(socket, packet, SocketAddr::new(to.ip(), 0), if_index);
         match send(&whole) {
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {

@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 use self::connections::LanConnections;
 use self::hooks::Hooks;
 use self::watch::Watch;
-use super::datagrams::{TransparentDatagrams, bind_transparent};
+use super::datagrams::{Clients, TransparentDatagrams, bind_transparent};
 use super::dns::answer_queries;
 use super::open::Outbound;
 use super::reply_sender::ReplySender;
@@ -38,9 +38,6 @@ use crate::bindings::{
 };
 use crate::bpf::BpfError;
 use crate::socket::transparent;
-
-/// Associations of one host at once.
-const MAX_ASSOCIATIONS_PER_HOST: usize = 256;
 
 /// Connections that were established and not accepted yet.
 const BACKLOG: i32 = 4096;
@@ -183,13 +180,7 @@ impl Outbound {
         let syns = hooks.held_syns()?;
         let datagrams = exit.map(|exit| {
             let queries = answer_queries(self, exit);
-            TransparentDatagrams::new(
-                self,
-                Arc::clone(&sender),
-                queries,
-                MAX_ASSOCIATIONS_PER_HOST,
-                stop.clone(),
-            )
+            TransparentDatagrams::new(self, Clients::Hosts, Arc::clone(&sender), queries, stop.clone())
         });
         for family in [Some(v4), v6].into_iter().flatten() {
             let accepting = Arc::clone(&connections).accept(family.listener);

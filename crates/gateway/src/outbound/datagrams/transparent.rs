@@ -26,8 +26,18 @@ use crate::socket::transparent;
 /// Datagrams that are received at once.
 const MAX_BATCH: usize = 64;
 
-/// Associations at once.
-pub(in crate::outbound) const MAX_ASSOCIATIONS: usize = 4096;
+/// Associations at once, and those of one host behind an interface.
+const MAX_ASSOCIATIONS: usize = 4096;
+const MAX_ASSOCIATIONS_PER_HOST: usize = 256;
+
+/// Whose datagrams they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::outbound) enum Clients {
+    /// Of hosts behind interfaces.
+    Hosts,
+    /// Of programs of this host.
+    Programs,
+}
 
 /// A socket for the datagrams of one address family, which the kernel has to be told to deliver to it.
 pub(in crate::outbound) fn bind_transparent(loopback: IpAddr) -> io::Result<StdUdpSocket> {
@@ -57,6 +67,7 @@ impl TransparentAsker {
 
 /// The datagrams of all clients.
 pub(in crate::outbound) struct TransparentDatagrams {
+    clients: Clients,
     sender: Arc<ReplySender>,
     queries: mpsc::Sender<Query>,
     senders: Arc<Senders<Replies>>,
@@ -66,7 +77,7 @@ pub(in crate::outbound) struct TransparentDatagrams {
 struct Replies(Arc<ReplySender>);
 
 impl Answers for Replies {
-    /// The interface that the client is behind.
+    /// The index of the interface that the client is behind; 0: it is on this host.
     type Way = u32;
 
     fn answer(&self, from: SocketAddr, to: SocketAddr, payload: &[u8], if_index: u32) {
@@ -78,18 +89,22 @@ impl Answers for Replies {
 }
 
 impl TransparentDatagrams {
-    /// `max_per_host`: associations of one address. `stop` ends all of them.
+    /// `stop` ends all associations.
     pub(in crate::outbound) fn new(
         outbound: &Arc<Outbound>,
+        clients: Clients,
         sender: Arc<ReplySender>,
         queries: mpsc::Sender<Query>,
-        max_per_host: usize,
         stop: CancellationToken,
     ) -> Arc<TransparentDatagrams> {
         let answers = Replies(Arc::clone(&sender));
+        let max_per_host = match clients {
+            Clients::Hosts => MAX_ASSOCIATIONS_PER_HOST,
+            Clients::Programs => MAX_ASSOCIATIONS,
+        };
         let limits = (MAX_ASSOCIATIONS, max_per_host);
         let senders = Senders::new(outbound, answers, limits, stop);
-        Arc::new(TransparentDatagrams { sender, queries, senders })
+        Arc::new(TransparentDatagrams { clients, sender, queries, senders })
     }
 
     /// Receives what the clients send.
@@ -116,7 +131,12 @@ impl TransparentDatagrams {
     }
 
     fn received(&self, received: &packet_info::Received, payload: &[u8]) {
-        let packet_info::Received { from, to, if_index, .. } = *received;
+        let packet_info::Received { from, to, .. } = *received;
+        let if_index = match self.clients {
+            Clients::Hosts => received.if_index,
+            // Their addresses are this host's, by whichever interface they send.
+            Clients::Programs => 0,
+        };
         // Without the zone of an address.
         let (from, to) = (SocketAddr::new(from.ip(), from.port()), SocketAddr::new(to.ip(), to.port()));
         if to.port() != DNS_PORT {
