@@ -8,6 +8,7 @@ import time
 
 import pytest
 from attempts import attempts
+from daemons import Daemon
 from hosts import wait_for
 from households import FAR, FAR6, NAME, NEIGHBORS, PORT, RESOLVERS, SERVER, UPLINKS
 
@@ -104,3 +105,21 @@ def test_excluded_networks_are_forwarded_and_their_names_are_not(household, docu
         household.one.run("dig", "+time=1", "+tries=1", f"@{FAR}", NAME)
         assert household.one.run("curl", "-sS", "-m", "2", f"http://{FAR6}/").returncode != 0
     assert capture.fields("frame.number", where="ip") == []
+
+
+def test_networks_that_the_router_excludes_are_forwarded_only(household, documents, text):
+    """`exclude` of [router]: they are reached without plait by the hosts behind it, not by the router itself."""
+    household.start_web(documents)
+    household.set_up_exit()
+    text_of_file = (
+        f'exit = "{household.url}"\n[paths]\neth = "trusted"\n[host]\nkillswitch = true\n'
+        f'[router]\ninterfaces = ["lan0"]\nexclude = ["{FAR}/32"]\n'
+    )
+    daemon = Daemon(household.router, text_of_file, household.directory).start()
+    url = f"http://{FAR}/text.txt"
+    assert household.one.run("curl", "-sS", "-m", "20", url).stdout == text.read_bytes(), daemon.log()
+    assert household.router.run("curl", "-sS", "-m", "20", url).stdout == text.read_bytes(), "by the exit"
+    daemon.kill()
+    assert household.one.run("curl", "-sS", "-m", "20", url).stdout == text.read_bytes()
+    assert household.router.run("curl", "-sS", "-m", "3", url).returncode != 0
+    assert household.one.run("curl", "-sS", "-m", "3", f"http://[{FAR6}]/text.txt").returncode != 0

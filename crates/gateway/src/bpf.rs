@@ -253,3 +253,16 @@ pub(crate) fn update(map: &MapHandle, key: &[u8], value: &impl Pod) -> Result<()
 pub(crate) fn set_socket(map: &MapHandle, number: u32, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
     update(map, &number.to_ne_bytes(), &u64::from(socket.as_raw_fd().unsigned_abs()))
 }
+
+/// A new map that differs from another one only by what is in it.
+pub(crate) fn create_alike(map: &MapHandle) -> Result<MapHandle, BpfError> {
+    let failed = || failed("create a map");
+    let info = map.info().map_err(failed())?.info;
+    let flags = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as _,
+        map_flags: info.map_flags,
+        ..Default::default()
+    };
+    let size = (info.key_size, info.value_size, info.max_entries);
+    MapHandle::create(map.map_type(), Some(map.name()), size.0, size.1, size.2, &flags).map_err(failed())
+}

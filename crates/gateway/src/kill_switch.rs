@@ -34,10 +34,13 @@ const LINK: &str = "link";
 const GATEWAYS: &str = "gateways";
 const EXCLUDED_V4: &str = "excluded_v4";
 const EXCLUDED_V6: &str = "excluded_v6";
+const FORWARDED_V4: &str = "forwarded_v4";
+const FORWARDED_V6: &str = "forwarded_v6";
 
 /// In the order in which they are removed: the kill switch is in force as long as the link is there, and what remains without it is of
 /// no effect.
-const PINS: [&str; 6] = [FORWARD_V4, FORWARD_V6, LINK, GATEWAYS, EXCLUDED_V4, EXCLUDED_V6];
+const PINS: [&str; 8] =
+    [FORWARD_V4, FORWARD_V6, LINK, GATEWAYS, EXCLUDED_V4, EXCLUDED_V6, FORWARDED_V4, FORWARDED_V6];
 
 /// The kill switch cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +59,16 @@ pub enum KillSwitchError {
 /// A kill switch that is in force.
 pub struct KillSwitch {
     excluded: Networks,
+    forwarded: Networks,
+}
+
+/// The networks that are reached without plait while the kill switch is in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Exclusions {
+    /// By this host.
+    pub(crate) own: BTreeSet<IpNet>,
+    /// By those whose packets it forwards.
+    pub(crate) forwarded: BTreeSet<IpNet>,
 }
 
 impl KillSwitch {
@@ -64,9 +77,9 @@ impl KillSwitch {
     pub(crate) fn engage(
         namespace: u64,
         gateway: u64,
-        excluded: &BTreeSet<IpNet>,
+        exclusions: &Exclusions,
     ) -> Result<KillSwitch, KillSwitchError> {
-        if let Some(present) = KillSwitch::adopt(namespace, gateway, excluded)? {
+        if let Some(present) = KillSwitch::adopt(namespace, gateway, exclusions)? {
             return Ok(present);
         }
         let files = BpfFiles::find()?;
@@ -79,28 +92,36 @@ impl KillSwitch {
         bpf::write_settings(&skeleton.maps.namespaces, &namespace)?;
         let gateways = bpf::handle(&skeleton.maps.gateways)?;
         bpf::update(&gateways, &gateway.to_ne_bytes(), &1u8)?;
-        let networks =
+        let excluded =
             Networks::new(bpf::handle(&skeleton.maps.excluded_v4)?, bpf::handle(&skeleton.maps.excluded_v6)?);
-        networks.set(excluded)?;
+        let forwarded = excluded.empty_alike()?;
+        let kill_switch = KillSwitch { excluded, forwarded };
+        kill_switch.exclude(exclusions)?;
         let mut programs = Programs::of(&skeleton)?;
         let pin = |object: &dyn AsFd, name| bpf_link::pin(object.as_fd(), &directory.join(name));
-        let [v4, v6] = networks.maps();
         pin(&gateways, GATEWAYS)?;
-        pin(v4, EXCLUDED_V4)?;
-        pin(v6, EXCLUDED_V6)?;
+        let pinned = [
+            (&kill_switch.excluded, [EXCLUDED_V4, EXCLUDED_V6]),
+            (&kill_switch.forwarded, [FORWARDED_V4, FORWARDED_V6]),
+        ];
+        for (networks, names) in pinned {
+            for (map, name) in networks.maps().into_iter().zip(names) {
+                pin(map, name)?;
+            }
+        }
         programs.attach(cgroup::open_root()?)?;
         for link in programs.links() {
             pin(link, LINK)?;
         }
-        stop_forwarding(&directory, &networks);
-        Ok(KillSwitch { excluded: networks })
+        stop_forwarding(&directory, &kill_switch.forwarded);
+        Ok(kill_switch)
     }
 
     /// Takes over the one that is in force, if there is one.
     pub(crate) fn adopt(
         namespace: u64,
         gateway: u64,
-        excluded: &BTreeSet<IpNet>,
+        exclusions: &Exclusions,
     ) -> Result<Option<KillSwitch>, KillSwitchError> {
         let files = BpfFiles::find()?;
         let directory = own_directory(&files, namespace)?;
@@ -113,11 +134,12 @@ impl KillSwitch {
         for earlier in gateways.keys().filter(|key| *key != gateway.to_ne_bytes()) {
             gateways.delete(&earlier).map_err(io::Error::other)?;
         }
-        let networks = Networks::new(open(EXCLUDED_V4)?, open(EXCLUDED_V6)?);
-        networks.adopt();
-        networks.set(excluded)?;
-        stop_forwarding(&directory, &networks);
-        Ok(Some(KillSwitch { excluded: networks }))
+        let excluded = Networks::adopt(open(EXCLUDED_V4)?, open(EXCLUDED_V6)?);
+        let forwarded = Networks::adopt(open(FORWARDED_V4)?, open(FORWARDED_V6)?);
+        let kill_switch = KillSwitch { excluded, forwarded };
+        kill_switch.exclude(exclusions)?;
+        stop_forwarding(&directory, &kill_switch.forwarded);
+        Ok(Some(kill_switch))
     }
 
     /// Mounts the file system of its pins, with an empty directory for them.
@@ -130,8 +152,9 @@ impl KillSwitch {
         Ok(files.mount_for(&directory)?)
     }
 
-    pub(crate) fn exclude(&self, excluded: &BTreeSet<IpNet>) -> Result<(), BpfError> {
-        self.excluded.set(excluded)
+    pub(crate) fn exclude(&self, exclusions: &Exclusions) -> Result<(), BpfError> {
+        self.excluded.set(&exclusions.own)?;
+        self.forwarded.set(&exclusions.forwarded)
     }
 
     /// Whether one is in force in this network namespace.
@@ -215,8 +238,8 @@ impl ReleasedKillSwitch {
 }
 
 /// Also stops what this host forwards, where the kernel can.
-fn stop_forwarding(directory: &Path, excluded: &Networks) {
-    if let Err(error) = forward::stop(directory, excluded) {
+fn stop_forwarding(directory: &Path, networks: &Networks) {
+    if let Err(error) = forward::stop(directory, networks) {
         warn!(
             "the kill switch does not stop what this host forwards (it needs Linux 6.4 with CONFIG_NETFILTER_BPF_LINK): {error}"
         );

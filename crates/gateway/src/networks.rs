@@ -59,9 +59,19 @@ impl Networks {
         Ok(())
     }
 
-    /// Takes over the networks in maps that another process has filled.
-    pub(crate) fn adopt(&self) {
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+    /// None, in new maps like these.
+    pub(crate) fn empty_alike(&self) -> Result<Networks, BpfError> {
+        Ok(Networks::new(bpf::create_alike(&self.v4)?, bpf::create_alike(&self.v6)?))
+    }
+
+    /// Those in maps that another process has filled.
+    pub(crate) fn adopt(v4: MapHandle, v6: MapHandle) -> Networks {
+        let networks = Networks::new(v4, v6);
+        let present = networks.read();
+        Networks { present: Mutex::new(present), ..networks }
+    }
+
+    fn read(&self) -> BTreeSet<IpNet> {
         let v4 = self.v4.keys().filter_map(|key| {
             let key: plait_net_v4 = bytemuck::try_pod_read_unaligned(&key).ok()?;
             IpNet::new(key.address.to_ne_bytes().into(), u8::try_from(key.prefix_length).ok()?).ok()
@@ -71,7 +81,7 @@ impl Networks {
             let octets: [u8; 16] = bytemuck::cast(key.address);
             IpNet::new(octets.into(), u8::try_from(key.prefix_length).ok()?).ok()
         });
-        present.extend(v4.chain(v6));
+        v4.chain(v6).collect()
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use plait_gateway::{
-    ExitListener, Gateway, Gateways, Host, MetricsConfig, Outbound, ProxyAccess, ProxyConfig, Roles, Router,
-    Settings,
+    ExitListener, Gateway, Gateways, Host, HostSettings, MetricsConfig, Outbound, ProxyAccess, ProxyConfig,
+    Roles, Router, Settings,
 };
 use tokio::task::JoinHandle;
 
@@ -111,8 +111,9 @@ impl Parts {
                     tracing::warn!("cannot find the address of the exit: {error}");
                 }
                 let first = self.gateways.first();
-                let host =
-                    Host::prepare(first, &wanted.route(), config.scope.clone(), config.kill_switch).await?;
+                let forward = plan.router.iter().flat_map(|router| router.exclude.clone()).collect();
+                let scope = HostSettings { forward, ..config.scope.clone() };
+                let host = Host::prepare(first, &wanted.route(), scope, config.kill_switch).await?;
                 host.carry(&outbound.outbound)?;
                 host.attach()?;
                 let host = Arc::new(host);

@@ -152,6 +152,7 @@ impl RawHost {
             programs: programs.map(Spanned::into_inner).unwrap_or_default(),
             exclude,
             lan,
+            forward: Vec::new(),
         };
         Ok(HostConfig { scope, kill_switch: killswitch, release_on_stop })
     }

@@ -21,9 +21,9 @@ pub(super) const FORWARD_V6: &str = "forward_v6";
 const PRIORITY: i32 = 100;
 
 /// Drops what this network namespace would forward to other networks than these, as long as the links are pinned in a directory.
-pub(super) fn stop(directory: &Path, excluded: &Networks) -> Result<(), KillSwitchError> {
+pub(super) fn stop(directory: &Path, networks: &Networks) -> Result<(), KillSwitchError> {
     let mut storage = MaybeUninit::uninit();
-    let [v4, v6] = excluded.maps();
+    let [v4, v6] = networks.maps();
     let skeleton = bpf::load_sharing(
         "kill_switch_forward",
         KillSwitchForwardSkelBuilder::default(),

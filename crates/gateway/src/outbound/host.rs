@@ -26,7 +26,7 @@ use super::route::Route;
 use crate::bindings::PLAIT_MARK_HOST;
 use crate::bpf::{BpfError, Programs};
 use crate::gateway::Gateway;
-use crate::kill_switch::{KillSwitch, KillSwitchError};
+use crate::kill_switch::{Exclusions, KillSwitch, KillSwitchError};
 use crate::networks::{connected, with_each_change};
 
 /// Whose connections are redirected.
@@ -42,12 +42,17 @@ pub struct HostSettings {
     pub exclude: Vec<IpNet>,
     /// Whether what the interfaces are connected to is one of these.
     pub lan: bool,
+    /// Further networks to which packets of other hosts are forwarded while there is a kill switch.
+    pub forward: Vec<IpNet>,
 }
 
 impl HostSettings {
     /// The networks that are reached without plait, now.
-    fn excluded(&self) -> BTreeSet<IpNet> {
-        connected(self.lan).into_iter().chain(self.exclude.iter().map(IpNet::trunc)).collect()
+    fn exclusions(&self) -> Exclusions {
+        let own: BTreeSet<_> =
+            connected(self.lan).into_iter().chain(self.exclude.iter().map(IpNet::trunc)).collect();
+        let forwarded = own.iter().copied().chain(self.forward.iter().map(IpNet::trunc)).collect();
+        Exclusions { own, forwarded }
     }
 }
 
@@ -109,11 +114,11 @@ impl Host {
         }
         let own = gateway.negotiation().cgroup().ok_or(HostError::Off)?;
         let own = rustix::fs::fstat(own).map_err(io::Error::from)?.st_ino;
-        let excluded = settings.excluded();
+        let exclusions = settings.exclusions();
         // First, so that there is no moment in which something could leave.
         let kill_switch = match kill_switch {
-            true => Some(KillSwitch::engage(namespace, own, &excluded)?),
-            false => KillSwitch::adopt(namespace, own, &excluded)?.inspect(|_| {
+            true => Some(KillSwitch::engage(namespace, own, &exclusions)?),
+            false => KillSwitch::adopt(namespace, own, &exclusions)?.inspect(|_| {
                 warn!("the kill switch of an earlier daemon remains in force: `plait down` removes it");
             }),
         };
@@ -243,13 +248,13 @@ impl Host {
     }
 
     fn exclude_now(&self) -> Result<(), HostError> {
-        let excluded = self.settings().excluded();
-        self.scope.excluded.set(&excluded)?;
+        let exclusions = self.settings().exclusions();
+        self.scope.excluded.set(&exclusions.own)?;
         if let Some(datagrams) = &*self.datagrams() {
-            datagrams.update(&excluded)?;
+            datagrams.update(&exclusions.own)?;
         }
         if let Some(kill_switch) = &self.kill_switch {
-            kill_switch.exclude(&excluded)?;
+            kill_switch.exclude(&exclusions)?;
         }
         Ok(())
     }
