@@ -10,7 +10,7 @@ import threading
 import time
 
 from daemons import CLIENTS, PROXY, TRUSTED, Daemon, down, host_file, make, proxied, services
-from datagrams import Association, echo_datagrams
+from datagrams import Association, Datagrams, echo_datagrams
 from exits import FAR, NAME, PORT
 from gateways import cgroups_of
 from hosts import PLAIT, wait_for
@@ -191,6 +191,33 @@ def test_whole_host_restarts_under_load(web, documents):
     assert web.client.run("curl", "-sS", "-m", "3", f"http://{web.pair.ETH}:{PORT}/").returncode != 0
     done = down(web.client)
     assert done.returncode == 0 and "kill switch" in done.stdout, done.stderr
+
+
+def test_router_restarts_under_load(web, lan, documents):
+    """Of a host behind it, a download goes on, 400 connections work, and datagrams are carried by the one that runs."""
+    file = random_file(documents, 50_000_000)
+    echo_server(web.far, 7000, FAR)
+    echo_datagrams(web.far, FAR, 7)
+    text = f'exit = "{web.url}"\n[paths]\neth = "trusted"\n[router]\ninterfaces = ["lan0"]\n'
+    before = lan.traces()
+    daemon = Daemon(lan.router, text).start()
+    command = ("sh", "-c", f"curl -sS --limit-rate 10M http://{FAR}/{file.name} | sha256sum")
+    download = lan.host.start(*command, stdout=subprocess.PIPE, text=True)
+    clients = lan.host.start(sys.executable, "-c", CLIENTS, FAR, 7000, 400, stdout=subprocess.PIPE, text=True)
+    replaced = []
+    with Datagrams(lan.host) as host:
+        while clients.poll() is None:
+            replaced.append(daemon.replace())
+            assert host.exchange((FAR, 7), b"hello")[1] == b"hello", daemon.log()[-3000:]
+            time.sleep(0.5)
+    assert clients.stdout.read() == "0 []\n", daemon.log()[-3000:]
+    assert replaced
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert download.communicate(timeout=120)[0].split()[0] == digest, daemon.log()[-3000:]
+    for program in replaced:
+        assert program.wait(60) == 0
+    daemon.stop()
+    assert lan.traces() == before
 
 
 def test_down_stops_the_daemon_that_replaced_another(web):

@@ -15,7 +15,7 @@ use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use plait_config::Source;
 use plait_gateway::{Config, Gateways, KillSwitch, Monitor, Settings, SharedNegotiation};
 use plait_linux::sandbox::Rules;
@@ -58,11 +58,6 @@ const ACCEPT_TIME: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let file = path::absolute(&args.config).context("cannot find the configuration file")?;
     let plan = Plan::new(Config::from_file(&file)?)?;
-    if args.replace && plan.router.is_some() {
-        bail!(
-            "expected no [router] with --replace, which a router does not support: stop the daemon, and start it again"
-        );
-    }
     let mut predecessor = args.replace.then(|| RunningDaemon::find(&file)).transpose()?;
     let inherited = predecessor.as_mut().map(RunningDaemon::take_over).transpose()?.unwrap_or_default();
     let Inherited { sockets, negotiation, host_lock, service_manager, watchdog } = inherited;

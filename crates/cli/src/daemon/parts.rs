@@ -248,7 +248,9 @@ impl Parts {
             part.host.stop_redirecting();
             part.watch = None;
         }
-        self.router = None;
+        if let Some(router) = &self.router {
+            router.hand_over();
+        }
         self.proxy = None;
         self.metrics = None;
         self.sockets.clear();

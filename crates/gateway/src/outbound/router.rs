@@ -87,6 +87,8 @@ pub enum RouterError {
 #[must_use = "the router ends when this is dropped"]
 pub struct Router {
     stop: CancellationToken,
+    /// Ends before, when another process takes the packets.
+    taking: CancellationToken,
     hooks: Arc<Hooks>,
     /// Last: packets must not be marked any longer.
     _delivery: LocalDelivery,
@@ -100,6 +102,15 @@ impl Drop for Router {
             0 => {}
             count => info!("the router has dropped {count} packets that it does not carry"),
         }
+    }
+}
+
+impl Router {
+    /// Leaves what hosts send from now on to another process, whose router runs already. Connections are carried on by this one, and
+    /// their packets still delivered to it.
+    pub fn hand_over(&self) {
+        self.taking.cancel();
+        self.hooks.detach();
     }
 }
 
@@ -170,24 +181,30 @@ impl Outbound {
         let connections =
             LanConnections::new(Arc::clone(self), Arc::clone(&hooks), Arc::clone(&sender), stop.clone());
         let watch = Watch::new(settings, Arc::clone(&hooks), changes)?;
-        let router = Router { stop: stop.clone(), hooks: Arc::clone(&hooks), _delivery: delivery };
-        let spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
-            let stop = stop.clone();
+        let taking = stop.child_token();
+        let router = Router {
+            stop: stop.clone(),
+            taking: taking.clone(),
+            hooks: Arc::clone(&hooks),
+            _delivery: delivery,
+        };
+        let spawn_while_taking = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+            let taking = taking.clone();
             self.gateway().spawn_until_stopped(async move {
-                stop.run_until_cancelled(task).await;
+                taking.run_until_cancelled(task).await;
             });
         };
         let syns = hooks.held_syns()?;
         let datagrams = exit.map(|exit| {
             let queries = answer_queries(self, exit);
-            TransparentDatagrams::new(self, Clients::Hosts, Arc::clone(&sender), queries, stop.clone())
+            TransparentDatagrams::new(self, Clients::Hosts, Arc::clone(&sender), queries, taking.clone())
         });
         for family in [Some(v4), v6].into_iter().flatten() {
             let accepting = Arc::clone(&connections).accept(family.listener);
             let stop = stop.clone();
             tokio::spawn(async move { stop.run_until_cancelled(accepting).await });
             if let (Some(socket), Some(datagrams)) = (family.datagrams, &datagrams) {
-                spawn(Box::pin(Arc::clone(datagrams).receive(socket)));
+                spawn_while_taking(Box::pin(Arc::clone(datagrams).receive(socket)));
             }
         }
         // From now on, packets are taken.
@@ -197,7 +214,7 @@ impl Outbound {
         self.gateway().spawn_until_drained(async move {
             ended.run_until_cancelled(opening).await;
         });
-        spawn(Box::pin(watch.run()));
+        spawn_while_taking(Box::pin(watch.run()));
         self.warn_of_forwarding();
         Ok(router)
     }
