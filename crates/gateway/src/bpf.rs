@@ -218,9 +218,9 @@ pub(crate) fn attach_permanently<'o>(skeleton: &impl Skel<'o>, cgroup: impl AsFd
     })
 }
 
-/// Whether a program is attached to a cgroup, not to the lookup of sockets.
+/// Whether a program was loaded, and is attached to a cgroup, not to the lookup of sockets.
 fn is_for_cgroup(program: &libbpf_rs::Program<'_>) -> bool {
-    !matches!(program.attach_type(), ProgramAttachType::SkLookup)
+    program.autoload() && !matches!(program.attach_type(), ProgramAttachType::SkLookup)
 }
 
 /// The result of attaching a program: a negative error number is an error.

@@ -145,7 +145,7 @@ impl Host {
             mark: entry.as_ref().map(|entry| entry.mark),
         };
         let LoadedRedirect { redirect, programs, scope, datagrams } = LoadedRedirect::load(&options)?;
-        let datagrams = entry.map(|entry| entry.attach(datagrams)).transpose()?;
+        let datagrams = entry.zip(datagrams).map(|(entry, hooks)| entry.attach(hooks)).transpose()?;
         let listeners = v4.into_iter().chain(v6).map(TcpListener::into_std).collect::<Result<_, _>>()?;
         let host = Host {
             namespace,

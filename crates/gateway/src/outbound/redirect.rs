@@ -16,7 +16,7 @@ use crate::bindings::{plait_client, plait_destination, plait_redirect_settings, 
 use crate::bpf::{self, BpfError, lookup};
 use crate::networks::Networks;
 use crate::ring_events::RingEvents;
-use crate::skeleton::redirect::{RedirectSkel, RedirectSkelBuilder};
+use crate::skeleton::redirect::{OpenRedirectSkel, RedirectSkel, RedirectSkelBuilder};
 
 /// The redirection of one cgroup.
 pub(super) struct Redirect {
@@ -60,11 +60,12 @@ impl Redirect {
     pub(super) fn attach(
         cgroup: impl AsFd,
         options: &RedirectOptions,
-    ) -> Result<(Redirect, DatagramHooks), BpfError> {
+    ) -> Result<(Redirect, Option<DatagramHooks>), BpfError> {
         let mut storage = MaybeUninit::uninit();
         let skeleton = load(options, &mut storage)?;
         bpf::attach_permanently(&skeleton, cgroup)?;
-        Ok((Redirect::of(&skeleton)?, DatagramHooks::of(&skeleton)?))
+        let datagrams = options.mark.map(|_| DatagramHooks::of(&skeleton)).transpose()?;
+        Ok((Redirect::of(&skeleton)?, datagrams))
     }
 
     fn of(skeleton: &RedirectSkel) -> Result<Redirect, BpfError> {
@@ -122,7 +123,8 @@ pub(super) struct LoadedRedirect {
     pub(super) redirect: Redirect,
     pub(super) programs: bpf::Programs,
     pub(super) scope: Scope,
-    pub(super) datagrams: DatagramHooks,
+    /// `None` without a mark.
+    pub(super) datagrams: Option<DatagramHooks>,
 }
 
 impl LoadedRedirect {
@@ -132,7 +134,7 @@ impl LoadedRedirect {
         Ok(LoadedRedirect {
             redirect: Redirect::of(&skeleton)?,
             programs: bpf::Programs::of(&skeleton)?,
-            datagrams: DatagramHooks::of(&skeleton)?,
+            datagrams: options.mark.map(|_| DatagramHooks::of(&skeleton)).transpose()?,
             scope: Scope {
                 settings: bpf::handle(&skeleton.maps.scopes)?,
                 users: bpf::handle(&skeleton.maps.users)?,
@@ -162,9 +164,31 @@ fn load<'o>(
         reserved: 0,
         mark: mark.unwrap_or(0),
     };
-    let skeleton = bpf::load("redirect", RedirectSkelBuilder::default(), storage)?;
+    let skeleton = bpf::load_sharing("redirect", RedirectSkelBuilder::default(), storage, |open| {
+        if mark.is_none() {
+            leave_out_datagrams(open)?;
+        }
+        Ok(())
+    })?;
     bpf::write_settings(&skeleton.maps.settings, &settings)?;
     Ok(skeleton)
+}
+
+/// A process may be allowed few descriptors.
+fn leave_out_datagrams(object: &mut OpenRedirectSkel<'_>) -> Result<(), libbpf_rs::Error> {
+    let (programs, maps) = (&mut object.progs, &mut object.maps);
+    for program in [
+        &mut programs.redirect_lookup,
+        &mut programs.redirect_socket,
+        &mut programs.redirect_bind4,
+        &mut programs.redirect_bind6,
+    ] {
+        program.set_autoload(false);
+    }
+    for map in [&mut maps.datagram_sockets, &mut maps.own_v4, &mut maps.own_v6] {
+        map.set_autocreate(false)?;
+    }
+    Ok(())
 }
 
 /// Whose traffic of a whole host is redirected.

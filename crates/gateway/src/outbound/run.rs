@@ -208,7 +208,8 @@ impl Outbound {
             mark: entry.as_ref().map(|entry| entry.mark),
         };
         let (redirect, datagrams) = Redirect::attach(&cgroup, &options)?;
-        let datagrams = entry.map(|entry| entry.attach(datagrams)).transpose()?.map(Box::new);
+        let datagrams =
+            entry.zip(datagrams).map(|(entry, hooks)| entry.attach(hooks)).transpose()?.map(Box::new);
         let listeners = v4.into_iter().chain(v6).collect();
         Ok(Entry::Redirected { redirect, dns, datagrams, sender, cgroup, listeners })
     }
