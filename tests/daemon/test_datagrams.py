@@ -21,6 +21,8 @@ UDP_SEGMENT = 103
 INFO = [(socket.IPPROTO_IP, 8), (socket.IPPROTO_IPV6, 50)]
 IPV6_RECVPKTINFO = 49
 
+MARK_OF_HOSTS = 0x706C6168
+
 # Exchanges a datagram by a socket that is connected or not, and prints its own address, the sender, and the answer's length.
 EXCHANGE = """
 import socket, sys
@@ -227,6 +229,14 @@ def test_a_program_of_a_host_that_is_carried_has_its_own_gateway(exit):
         with Datagrams(exit.client) as client:
             assert client.exchange((FAR, ECHO), b"hello")[1] == b"hello"
     assert len(set(senders)) == 2
+
+
+def test_other_hosts_on_this_machine_are_not_affected(exit):
+    """Network namespaces share the control groups, and their daemons the mark of sockets."""
+    echo_datagrams(exit.far, FAR, ECHO)
+    with host(exit), Datagrams(exit.server) as other:
+        other.socket.setsockopt(socket.SOL_SOCKET, SO_MARK, MARK_OF_HOSTS)
+        assert other.exchange((FAR, ECHO), b"hello")[1] == b"hello"
 
 
 def test_a_call_goes_on_by_the_next_daemon(exit):

@@ -479,13 +479,21 @@ static __always_inline int is_packet_in_scope(struct __sk_buff *skb)
 	       bpf_skb_cgroup_id(skb) != scope.gateway && is_user_in_scope(scope, bpf_get_socket_uid(skb));
 }
 
+/* Other network namespaces have daemons of their own, whose mark is the same. */
+static __always_inline int is_in_namespace(struct __sk_buff *skb)
+{
+	__u64 namespace = read_scope().namespace;
+
+	return !namespace || namespace_of(skb) == namespace;
+}
+
 /* Datagrams of connected sockets, for which the hooks of sendmsg() are not called, and SYNs. */
 SEC("cgroup_skb/egress")
 int redirect_egress(struct __sk_buff *skb)
 {
 	struct plait_redirect_settings config = read_settings();
 	struct bpf_sock *sk = skb->sk;
-	int has_mark = config.mark && skb->mark == config.mark;
+	int has_mark = config.mark && skb->mark == config.mark && is_in_namespace(skb);
 
 	sk = sk ? bpf_sk_fullsock(sk) : NULL;
 	if (!sk)
