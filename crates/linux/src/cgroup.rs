@@ -78,6 +78,7 @@ impl Cgroup {
             match create_locked(&parent, &name) {
                 // Another process removed it before it was locked.
                 Err(Errno::NOENT) if attempts < ATTEMPTS => attempts += 1,
+                Err(Errno::EXIST) if attempts < ATTEMPTS && remove_unowned(&parent, &name) => attempts += 1,
                 created => break created.map_err(failed)?,
             }
         };
@@ -397,6 +398,19 @@ fn create_locked(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     locked.inspect_err(|_| {
         let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
     })
+}
+
+/// Removes a cgroup of a killed process that had the id of this one. Returns whether it is gone.
+fn remove_unowned(parent: &OwnedFd, name: &str) -> bool {
+    let Ok(directory) = open_directory(parent, Path::new(name)) else { return true };
+    // That of this process is locked by it.
+    if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return false;
+    }
+    for child in children(&directory).unwrap_or_default() {
+        let _ = unlinkat(&directory, &child, AtFlags::REMOVEDIR);
+    }
+    unlinkat(parent, name, AtFlags::REMOVEDIR).is_ok()
 }
 
 fn clean_below(directory: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), Error> {

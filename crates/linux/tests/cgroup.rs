@@ -50,6 +50,21 @@ fn moves_processes_and_is_removed_when_dropped() {
 }
 
 #[test]
+fn takes_the_place_of_a_killed_process_with_the_same_id() {
+    let _lock = serialize();
+    let Some(probe) = create("takes_the_place_of_a_killed_process_with_the_same_id", "probe") else { return };
+    let left = format!("plait-{}-again", std::process::id());
+    let child = directory().join(&left).join(format!("plait-{}-program", std::process::id()));
+    std::fs::create_dir_all(&child).expect("cgroups can be created");
+    let again = Cgroup::create_below_current("again").expect("what is left is removed");
+    assert!(!child.exists());
+    // But not that of this process.
+    assert!(Cgroup::create_below_current("again").is_err());
+    drop((again, probe));
+    assert!(!directory().join(&left).exists());
+}
+
+#[test]
 fn cleaning_removes_only_empty_cgroups_of_dead_processes() {
     let _lock = serialize();
     let Some(alive) = create("cleaning_removes_only_empty_cgroups_of_dead_processes", "alive") else {
