@@ -30,14 +30,15 @@ import download
 import pairs
 import prologue
 import rounds
+import wireguard
 from exits import FAR, exit_behind
-from hosts import tool, wait_for
+from hosts import wait_for
 from streams import resident_bytes
 
 # The web server's second address, which the client reaches through WireGuard.
 FAR_BY_WIREGUARD = "11.0.0.3"
 PORT, SOCKS, XRAY_SOCKS = 80, 1080, 1081
-WIREGUARD_PORT, XRAY_PORT = 51820, 8388
+XRAY_PORT = 8388
 LINKS = {"unlimited-veth": (None, 1024), "2x100mbit": ("100mbit", 100)}
 MIB = 1 << 20
 
@@ -64,28 +65,16 @@ class Bench:
 
     def start_wireguard(self):
         self.far.ip(f"addr add {FAR_BY_WIREGUARD}/24 dev core")
-        ends = {"c": self.client, "s": self.server}
-        private = {end: tool("wg", "genkey").strip() for end in ends}
-        public = {}
-        for end, key in private.items():
-            file = self.directory / f"wireguard-{end}"
-            file.write_text(key)
-            public[end] = tool("sh", "-c", f"wg pubkey <{file}").strip()
-        for last, (end, host) in enumerate(ends.items(), start=1):
-            name, other = f"wg{os.getpid()}{end}", "s" if end == "c" else "c"
-            program = host.start(wireguard_program(), "-f", name, log=f"wireguard-{end}.log")
-            control = f"/var/run/wireguard/{name}.sock"
-            wait_for("wireguard", lambda: program.poll() is not None or os.path.exists(control))  # noqa: B023
-            peer = ["peer", public[other], "allowed-ips", "10.78.0.0/24,11.0.0.0/24"]
-            if end == "c":
-                peer += ["endpoint", f"{self.exit.pair.ETH}:{WIREGUARD_PORT}"]
-            port = WIREGUARD_PORT if end == "s" else WIREGUARD_PORT + 1
-            key = self.directory / f"wireguard-{end}"
-            host.tool("wg", "set", name, "private-key", key, "listen-port", port, *peer)
-            host.ip(f"addr add 10.78.0.{last}/24 dev {name}")
-            host.ip(f"link set {name} up mtu 1420")
-            if end == "c":
-                host.ip(f"route add {FAR_BY_WIREGUARD}/32 dev {name}")
+        device = wireguard.connect(
+            self.directory,
+            self.client,
+            self.server,
+            self.exit.pair.ETH,
+            "10.78.0",
+            mtu=1420,
+            more=("11.0.0.0/24",),
+        )
+        self.client.ip(f"route add {FAR_BY_WIREGUARD}/32 dev {device}")
 
     def start_xray(self):
         key = base64.b64encode(os.urandom(16)).decode()
@@ -122,7 +111,7 @@ class Bench:
 
     def variants(self):
         found = ["forwarded", "proxy", "run"]
-        if wireguard_program() and shutil.which("wg"):
+        if wireguard.program() and shutil.which("wg"):
             found.append("wireguard")
         if shutil.which("xray"):
             found.append("xray")
@@ -157,10 +146,6 @@ class Bench:
         return {"seconds": round(seconds, 1)} | {
             end: [round(one, 1), round(other, 1)] for end, one, other in zip(ends, before, after)
         }
-
-
-def wireguard_program():
-    return shutil.which("wireguard-go") or shutil.which("wireguard")
 
 
 def busy_seconds():

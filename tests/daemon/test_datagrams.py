@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from daemons import Daemon, down, host_file, up
-from datagrams import Datagrams, call_during_cuts, echo_datagrams
+from datagrams import EXCHANGE, Datagrams, call_during_cuts, echo_datagrams
 from disturbance import measuring
 from exits import FAR, FAR6, PRIVATE
 from hosts import Pair, wait_for
@@ -22,24 +22,6 @@ INFO = [(socket.IPPROTO_IP, 8), (socket.IPPROTO_IPV6, 50)]
 IPV6_RECVPKTINFO = 49
 
 MARK_OF_HOSTS = 0x706C6168
-
-# Exchanges a datagram by a socket that is connected or not, and prints its own address, the sender, and the answer's length.
-EXCHANGE = """
-import socket, sys
-kind, address, port, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-client = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
-client.settimeout(2)
-if kind == "connected":
-    client.connect((address, port))
-for attempt in range(10):
-    client.send(bytes(length)) if kind == "connected" else client.sendto(bytes(length), (address, port))
-    try:
-        answer, sender = client.recvfrom(65536)
-        break
-    except TimeoutError:
-        pass
-print(client.getsockname()[0], *sender[:2], len(answer))
-"""
 
 
 def family(address: str) -> int:

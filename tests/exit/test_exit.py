@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from datagrams import echo_datagrams
+from datagrams import EXCHANGE, echo_datagrams
 from exits import (
     EXIT_PRIVATE,
     EXIT_PUBLIC,
@@ -353,25 +353,6 @@ def test_resolver_by_tcp_is_the_exits(web, text):
     done = web.run(*command)
     assert done.stdout == text.read_bytes(), done.stderr.decode()
     assert {protocol for protocol, _, _ in web.nameserver.asked} == {"tcp"}
-
-
-# Exchanges a datagram, and prints its own address, the sender, and the answer's length.
-EXCHANGE = """
-import socket, sys
-kind, address, port, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-client = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
-client.settimeout(2)
-if kind == "connected":
-    client.connect((address, port))
-for attempt in range(10):
-    client.send(bytes(length)) if kind == "connected" else client.sendto(bytes(length), (address, port))
-    try:
-        answer, sender = client.recvfrom(65536)
-        break
-    except TimeoutError:
-        pass
-print(client.getsockname()[0], *sender[:2], len(answer))
-"""
 
 
 @pytest.mark.parametrize(("address", "own"), [(FAR, "10.77.1.1"), (FAR6, "fd77:1::1")], ids=["v4", "v6"])

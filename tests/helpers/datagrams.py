@@ -17,6 +17,25 @@ from streams import receive_exactly
 
 PROXY = ("127.0.0.1", 1080)
 
+# A program that exchanges a datagram, by a socket that is connected or not, and prints its own address, the sender, and the answer's
+# length.
+EXCHANGE = """
+import socket, sys
+kind, address, port, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+client = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
+client.settimeout(2)
+if kind == "connected":
+    client.connect((address, port))
+for attempt in range(10):
+    client.send(bytes(length)) if kind == "connected" else client.sendto(bytes(length), (address, port))
+    try:
+        answer, sender = client.recvfrom(65536)
+        break
+    except TimeoutError:
+        pass
+print(client.getsockname()[0], *sender[:2], len(answer))
+"""
+
 
 class AssociateError(Exception):
     """The proxy refused an association, with this reply code."""

@@ -1,7 +1,6 @@
 """Programs on hosts behind the router, which know nothing of plait: browsers, git, ssh, databases, resolvers."""
 
 import base64
-import contextlib
 import os
 import pathlib
 import pwd
@@ -11,6 +10,7 @@ import sys
 import time
 
 import pytest
+import wireguard
 from hosts import wait_for
 from households import FAR, FAR6, NAME, ROUTER, SERVER, UPLINKS
 from streams import random_file
@@ -28,41 +28,6 @@ www AAAA {FAR6}
 mail MX 10 www
 long TXT {" ".join(chr(34) + "x" * 250 + chr(34) for _ in range(12))}
 """
-
-
-# The network of a tunnel.
-TUNNEL = "10.99.0"
-
-
-@contextlib.contextmanager
-def tunnel(directory: pathlib.Path, client, server, endpoint: str):
-    """WireGuard between two hosts, of which the client has .1 and the server .2."""
-    keys = {}
-    for host in (client, server):
-        private = subprocess.run(["wg", "genkey"], capture_output=True, text=True, check=True).stdout
-        public = subprocess.run(
-            ["wg", "pubkey"], input=private, capture_output=True, text=True, check=True
-        ).stdout
-        (directory / f"{host.name}.key").write_text(private)
-        keys[host.name] = public.strip()
-    port = endpoint.split(":")[1]
-    ends = (
-        (client, (), server, ("endpoint", endpoint)),
-        (server, ("listen-port", port), client, ()),
-    )
-    programs = []
-    for last, (host, own, other, of_other) in enumerate(ends, start=1):
-        device = f"wg{os.getpid()}-{last}"
-        programs.append(host.start("wireguard-go", "-f", device, log=f"wireguard-{last}.log"))
-        wait_for("tunnel", lambda: device in host.ip("link"))  # noqa: B023
-        host.tool("wg", "set", device, "private-key", directory / f"{host.name}.key", *own,
-                  "peer", keys[other.name], "allowed-ips", f"{TUNNEL}.0/24", *of_other)  # fmt: skip
-        host.ip(f"addr add {TUNNEL}.{last}/24 dev {device}")
-        host.ip(f"link set {device} up mtu 1380")
-    yield
-    for program in programs:
-        program.terminate()
-        program.wait(20)
 
 
 def need(*programs: str):
@@ -209,12 +174,12 @@ def test_wireguard(household, documents, name):
     file = random_file(documents, 3_000_000)
     household.start_web(documents)
     ready(household)
-    client, far = household.hosts[name], household.far
-    with tunnel(household.directory, client, far, endpoint=f"{FAR}:51820"):
-        captures = {link: household.capture(link, filter="udp") for link in UPLINKS}
-        with captures["eth"], captures["wlan"]:
-            done = client.run("curl", "-sS", "-m", "40", f"http://{TUNNEL}.2/random.bin")
-        assert done.stdout == file.read_bytes(), done.stderr.decode() + household.router_log()
+    client = household.hosts[name]
+    wireguard.connect(household.directory, client, household.far, FAR, "10.99.0", mtu=1380)
+    captures = {link: household.capture(link, filter="udp") for link in UPLINKS}
+    with captures["eth"], captures["wlan"]:
+        done = client.run("curl", "-sS", "-m", "40", "http://10.99.0.2/random.bin")
+    assert done.stdout == file.read_bytes(), done.stderr.decode() + household.router_log()
     assert [capture.fields("udp.port", where="udp.port == 51820") for capture in captures.values()] == [
         [],
         [],

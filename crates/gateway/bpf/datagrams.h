@@ -15,10 +15,13 @@
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "client.h"
 #include "constants.h"
 #include "intf.h"
 #include "loopback.h"
 #include "networks.h"
+#include "redirect_settings.h"
+#include "scope.h"
 
 /* Addresses and ports that programs send from, as of their last datagram. */
 struct {
@@ -37,21 +40,8 @@ struct {
 } datagram_sockets SEC(".maps");
 
 /* The addresses of this host. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, MAX_NETWORKS);
-	__type(key, struct plait_net_v4);
-	__type(value, __u8);
-} own_v4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, MAX_NETWORKS);
-	__type(key, struct plait_net_v6);
-	__type(value, __u8);
-} own_v6 SEC(".maps");
+struct networks_v4 own_v4 SEC(".maps");
+struct networks_v6 own_v6 SEC(".maps");
 
 static __always_inline int is_udp(struct bpf_sock_addr *ctx)
 {
@@ -72,53 +62,128 @@ static __always_inline long set_mark(struct bpf_sock_addr *ctx, __u32 mark)
 }
 
 /* Whether what the socket sends is routed to a gateway: from now on, if it has no mark yet. */
-static __always_inline int has_or_gets_mark(struct bpf_sock_addr *ctx, __u32 mark)
+static __always_inline int ensure_mark(struct bpf_sock_addr *ctx, __u32 mark)
 {
 	__u32 present = ctx->sk ? ctx->sk->mark : ~0;
 
 	return is_mark_of_gateway(present) || (!present && !set_mark(ctx, mark));
 }
 
-/* Remembers who sends a packet that leaves by loopback. */
+/* Datagrams that no gateway carries would leave unprotected. */
+static __always_inline int refuses_datagrams(struct plait_redirect_settings config)
+{
+	return config.require || config.mark;
+}
+
+static __always_inline enum verdict judge_destination_port(struct plait_redirect_settings config, __u16 port)
+{
+	return refuses_datagrams(config) && port && port != bpf_htons(PORT_DNS) && !is_dhcp(0, port) ? REFUSE
+												     : ALLOW;
+}
+
+/*
+ * A datagram is routed by the mark that its socket has before. One of a socket that was there before the gateway is refused, and those
+ * after it are carried. What leaves this host all the same, redirect_egress refuses.
+ */
+static __always_inline enum verdict judge_datagram(struct bpf_sock_addr *ctx,
+						   struct plait_redirect_settings config)
+{
+	if (ctx->type != SOCK_DGRAM)
+		return ALLOW;
+	if (!config.mark || !is_udp(ctx) || is_dhcp(0, ctx->user_port))
+		return judge_destination_port(config, ctx->user_port);
+	if (ctx->sk && is_mark_of_gateway(ctx->sk->mark))
+		return ALLOW;
+	ensure_mark(ctx, config.mark);
+	return REFUSE;
+}
+
+static __always_inline enum verdict judge_port(struct __sk_buff *skb, __u32 header_length)
+{
+	struct udphdr udp;
+
+	if (bpf_skb_load_bytes(skb, header_length, &udp, sizeof(udp)))
+		return REFUSE;
+	if (is_dhcp(udp.source, udp.dest))
+		return ALLOW;
+	return udp.dest == bpf_htons(PORT_DNS) && !read_settings().dns ? ALLOW : REFUSE;
+}
+
+static __always_inline enum verdict judge_udp_v4(struct __sk_buff *skb)
+{
+	struct iphdr ip;
+
+	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
+		return REFUSE;
+	if (ip.protocol == IPPROTO_ICMP || is_loopback_v4(ip.daddr) || is_excluded_v4(ip.daddr))
+		return ALLOW;
+	return ip.protocol == IPPROTO_UDP ? judge_port(skb, ip.ihl * 4) : REFUSE;
+}
+
+static __always_inline enum verdict judge_udp_v6(struct __sk_buff *skb)
+{
+	struct ipv6hdr ip;
+
+	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
+		return REFUSE;
+	if (ip.nexthdr == IPPROTO_ICMPV6 || is_loopback_v6(ip.daddr.in6_u.u6_addr32) ||
+	    is_excluded_v6(ip.daddr.in6_u.u6_addr32))
+		return ALLOW;
+	return ip.nexthdr == IPPROTO_UDP ? judge_port(skb, sizeof(ip)) : REFUSE;
+}
+
+/* Remembers who sends a datagram that leaves by loopback. */
 static __always_inline void remember_client(struct __sk_buff *skb)
 {
 	struct plait_client client = {};
-	struct ipv6hdr six;
-	struct iphdr four;
-	__u32 length;
 	__u8 one = 1;
-	__be16 port;
 
-	client.ipv6 = skb->protocol == bpf_htons(ETH_P_IPV6);
-	if (client.ipv6) {
-		if (bpf_skb_load_bytes(skb, 0, &six, sizeof(six)) || six.nexthdr != IPPROTO_UDP)
-			return;
-		__builtin_memcpy(client.address, &six.saddr, sizeof(six.saddr));
-		length = sizeof(six);
-	} else {
-		if (bpf_skb_load_bytes(skb, 0, &four, sizeof(four)))
-			return;
-		client.address[0] = four.saddr;
-		length = four.ihl * 4;
-	}
-	if (bpf_skb_load_bytes(skb, length, &port, sizeof(port)))
-		return;
-	client.port = bpf_ntohs(port);
-	if (!bpf_map_lookup_elem(&datagram_clients, &client))
+	if (read_client(skb, IPPROTO_UDP, &client) && !bpf_map_lookup_elem(&datagram_clients, &client))
 		bpf_map_update_elem(&datagram_clients, &client, &one, BPF_ANY);
 }
 
 static __always_inline int is_own(struct bpf_sk_lookup *ctx)
 {
-	struct plait_net_v4 four = {.prefix_length = 32, .address = ctx->local_ip4};
-	struct plait_net_v6 six = {
-	    .prefix_length = 128,
-	    .address = {ctx->local_ip6[0], ctx->local_ip6[1], ctx->local_ip6[2], ctx->local_ip6[3]},
-	};
+	__u32 six[4] = {ctx->local_ip6[0], ctx->local_ip6[1], ctx->local_ip6[2], ctx->local_ip6[3]};
+	__u32 four = ctx->local_ip4;
 
 	if (ctx->family == AF_INET6)
-		return is_loopback_v6(six.address) || bpf_map_lookup_elem(&own_v6, &six);
-	return is_loopback_v4(four.address) || bpf_map_lookup_elem(&own_v4, &four);
+		return is_loopback_v6(six) || contain_v6(&own_v6, six);
+	return is_loopback_v4(four) || contain_v4(&own_v4, four);
+}
+
+/* Before the first datagram of a socket is routed. */
+SEC("cgroup/sock_create")
+int redirect_socket(struct bpf_sock *ctx)
+{
+	__u32 mark = read_settings().mark;
+
+	if (mark && !ctx->mark && ctx->type == SOCK_DGRAM && ctx->protocol == IPPROTO_UDP &&
+	    is_new_in_scope(ctx))
+		ctx->mark = mark;
+	return ALLOW;
+}
+
+/* A DHCP client talks to a server on the link. */
+static __always_inline int unmark_dhcp_client(struct bpf_sock_addr *ctx, __u16 port)
+{
+	__u32 mark = read_settings().mark;
+
+	if (mark && ctx->user_port == bpf_htons(port) && is_udp(ctx) && ctx->sk && ctx->sk->mark == mark)
+		set_mark(ctx, 0);
+	return ALLOW;
+}
+
+SEC("cgroup/bind4")
+int redirect_bind4(struct bpf_sock_addr *ctx)
+{
+	return unmark_dhcp_client(ctx, PORT_DHCP_CLIENT);
+}
+
+SEC("cgroup/bind6")
+int redirect_bind6(struct bpf_sock_addr *ctx)
+{
+	return unmark_dhcp_client(ctx, PORT_DHCPV6_CLIENT);
 }
 
 SEC("sk_lookup")

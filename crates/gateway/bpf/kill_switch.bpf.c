@@ -42,8 +42,6 @@ struct {
 	__type(value, __u8);
 } gateways SEC(".maps");
 
-#define PORT_DNS 53
-
 /* Ports in network order, which TCP and UDP have at the same place. */
 struct ports {
 	__u16 source;

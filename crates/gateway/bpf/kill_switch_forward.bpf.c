@@ -15,7 +15,6 @@
 #include "kernel.h"
 #include "networks.h"
 
-#define PORT_DNS 53
 /* RFC 791. */
 #define FRAGMENT_OFFSET 0x1fff
 

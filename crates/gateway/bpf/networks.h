@@ -12,46 +12,58 @@
 
 #define MAX_NETWORKS 65536
 
+#define PORT_DNS 53
 #define PORT_DHCP_SERVER 67
 #define PORT_DHCP_CLIENT 68
 #define PORT_DHCPV6_CLIENT 546
 #define PORT_DHCPV6_SERVER 547
 
-struct {
+struct networks_v4 {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MAX_NETWORKS);
 	__type(key, struct plait_net_v4);
 	__type(value, __u8);
-} excluded_v4 SEC(".maps");
+};
 
-struct {
+struct networks_v6 {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MAX_NETWORKS);
 	__type(key, struct plait_net_v6);
 	__type(value, __u8);
-} excluded_v6 SEC(".maps");
+};
+
+struct networks_v4 excluded_v4 SEC(".maps");
+struct networks_v6 excluded_v6 SEC(".maps");
 
 /* Addresses are in network order. */
-static __always_inline int is_excluded_v4(__u32 address)
+static __always_inline int contain_v4(struct networks_v4 *networks, __u32 address)
 {
 	struct plait_net_v4 key = {.prefix_length = 32, .address = address};
 
-	return bpf_map_lookup_elem(&excluded_v4, &key) != NULL;
+	return bpf_map_lookup_elem(networks, &key) != NULL;
 }
 
-static __always_inline int is_excluded_v6(const __u32 address[4])
+static __always_inline int contain_v6(struct networks_v6 *networks, const __u32 address[4])
 {
 	struct plait_net_v6 key = {.prefix_length = 128};
 
-	if (is_mapped(address))
-		return is_excluded_v4(address[3]);
 	key.address[0] = address[0];
 	key.address[1] = address[1];
 	key.address[2] = address[2];
 	key.address[3] = address[3];
-	return bpf_map_lookup_elem(&excluded_v6, &key) != NULL;
+	return bpf_map_lookup_elem(networks, &key) != NULL;
+}
+
+static __always_inline int is_excluded_v4(__u32 address)
+{
+	return contain_v4(&excluded_v4, address);
+}
+
+static __always_inline int is_excluded_v6(const __u32 address[4])
+{
+	return is_mapped(address) ? is_excluded_v4(address[3]) : contain_v6(&excluded_v6, address);
 }
 
 /* Ports in network order; 0: any of the client. */

@@ -10,26 +10,16 @@
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/udp.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
+#include "client.h"
 #include "constants.h"
 #include "datagrams.h"
 #include "intf.h"
 #include "loopback.h"
 #include "networks.h"
+#include "redirect_settings.h"
 #include "scope.h"
-
-#define PORT_DNS 53
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct plait_redirect_settings);
-} settings SEC(".maps");
 
 /* Kept until the socket is closed. */
 struct {
@@ -60,15 +50,6 @@ struct {
 	__uint(max_entries, 1 << 20);
 } held_syns SEC(".maps");
 
-static __always_inline struct plait_redirect_settings read_settings(void)
-{
-	struct plait_redirect_settings *config, none = {};
-	__u32 zero = 0;
-
-	config = bpf_map_lookup_elem(&settings, &zero);
-	return config ? *config : none;
-}
-
 static __always_inline int is_stream(struct bpf_sock_addr *ctx)
 {
 	return ctx->type == SOCK_STREAM && (ctx->protocol == IPPROTO_TCP || ctx->protocol == IPPROTO_MPTCP);
@@ -79,35 +60,6 @@ static __always_inline int is_redirected_dns(struct bpf_sock_addr *ctx, struct p
 {
 	return config.dns && ctx->user_port == bpf_htons(PORT_DNS) &&
 	       (is_stream(ctx) || ctx->type == SOCK_DGRAM);
-}
-
-/* Datagrams that no gateway carries would leave unprotected. */
-static __always_inline int refuses_datagrams(struct plait_redirect_settings config)
-{
-	return config.require || config.mark;
-}
-
-static __always_inline enum verdict judge_destination_port(struct plait_redirect_settings config, __u16 port)
-{
-	return refuses_datagrams(config) && port && port != bpf_htons(PORT_DNS) && !is_dhcp(0, port) ? REFUSE
-												     : ALLOW;
-}
-
-/*
- * A datagram is routed by the mark that its socket has before. One of a socket that was there before the gateway is refused, and those
- * after it are carried. What leaves this host all the same, redirect_egress refuses.
- */
-static __always_inline enum verdict judge_datagram(struct bpf_sock_addr *ctx,
-						   struct plait_redirect_settings config)
-{
-	if (ctx->type != SOCK_DGRAM)
-		return ALLOW;
-	if (!config.mark || !is_udp(ctx) || is_dhcp(0, ctx->user_port))
-		return judge_destination_port(config, ctx->user_port);
-	if (ctx->sk && is_mark_of_gateway(ctx->sk->mark))
-		return ALLOW;
-	has_or_gets_mark(ctx, config.mark);
-	return REFUSE;
 }
 
 /*
@@ -188,7 +140,7 @@ static __always_inline enum verdict connect_datagram(struct bpf_sock_addr *ctx,
 						     struct plait_redirect_settings config)
 {
 	delete_destination(ctx);
-	if (config.mark && is_udp(ctx) && !is_dhcp(0, ctx->user_port) && has_or_gets_mark(ctx, config.mark))
+	if (config.mark && is_udp(ctx) && !is_dhcp(0, ctx->user_port) && ensure_mark(ctx, config.mark))
 		return ALLOW;
 	return read_scope().by_program ? judge_destination_port(config, ctx->user_port) : ALLOW;
 }
@@ -334,69 +286,6 @@ int redirect_recvmsg6(struct bpf_sock_addr *ctx)
 	return ALLOW;
 }
 
-static __always_inline enum verdict judge_port(struct __sk_buff *skb, __u32 header_length)
-{
-	struct udphdr udp;
-
-	if (bpf_skb_load_bytes(skb, header_length, &udp, sizeof(udp)))
-		return REFUSE;
-	if (is_dhcp(udp.source, udp.dest))
-		return ALLOW;
-	return udp.dest == bpf_htons(PORT_DNS) && !read_settings().dns ? ALLOW : REFUSE;
-}
-
-static __always_inline enum verdict judge_udp_v4(struct __sk_buff *skb)
-{
-	struct iphdr ip;
-
-	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
-		return REFUSE;
-	if (ip.protocol == IPPROTO_ICMP || is_loopback_v4(ip.daddr) || is_excluded_v4(ip.daddr))
-		return ALLOW;
-	return ip.protocol == IPPROTO_UDP ? judge_port(skb, ip.ihl * 4) : REFUSE;
-}
-
-static __always_inline enum verdict judge_udp_v6(struct __sk_buff *skb)
-{
-	struct ipv6hdr ip;
-
-	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
-		return REFUSE;
-	if (ip.nexthdr == IPPROTO_ICMPV6 || is_loopback_v6(ip.daddr.in6_u.u6_addr32) ||
-	    is_excluded_v6(ip.daddr.in6_u.u6_addr32))
-		return ALLOW;
-	return ip.nexthdr == IPPROTO_UDP ? judge_port(skb, sizeof(ip)) : REFUSE;
-}
-
-/* Fills in the client of a SYN to a listener on loopback. Returns the length of the IP header; 0: it is malformed. */
-static __always_inline __u32 read_client(struct __sk_buff *skb, struct plait_client *client)
-{
-	struct ipv6hdr six;
-	struct iphdr four;
-	struct tcphdr tcp;
-	__u32 length;
-
-	client->ipv6 = skb->protocol == bpf_htons(ETH_P_IPV6);
-	if (client->ipv6) {
-		if (bpf_skb_load_bytes(skb, 0, &six, sizeof(six)) || six.nexthdr != IPPROTO_TCP)
-			return 0;
-		client->address[0] = six.saddr.in6_u.u6_addr32[0];
-		client->address[1] = six.saddr.in6_u.u6_addr32[1];
-		client->address[2] = six.saddr.in6_u.u6_addr32[2];
-		client->address[3] = six.saddr.in6_u.u6_addr32[3];
-		length = sizeof(six);
-	} else {
-		if (bpf_skb_load_bytes(skb, 0, &four, sizeof(four)))
-			return 0;
-		client->address[0] = four.saddr;
-		length = four.ihl * 4;
-	}
-	if (bpf_skb_load_bytes(skb, length, &tcp, sizeof(tcp)))
-		return 0;
-	client->port = bpf_ntohs(tcp.source);
-	return length;
-}
-
 /* Without one, as after the gateway was killed, the kernel must answer the SYN with a reset. */
 static __always_inline int has_listener(struct __sk_buff *skb, const struct plait_client *client)
 {
@@ -443,7 +332,7 @@ static __always_inline enum verdict judge_syn(struct __sk_buff *skb, struct bpf_
 	destination = bpf_sk_storage_get(&destinations, sk, 0, 0);
 	if (!destination)
 		return ALLOW;
-	ip_length = read_client(skb, &client);
+	ip_length = read_client(skb, IPPROTO_TCP, &client);
 	if (!ip_length || !has_listener(skb, &client))
 		return ALLOW;
 	/* TCP sends it again. */
@@ -510,40 +399,6 @@ int redirect_egress(struct __sk_buff *skb)
 	if (!refuses_datagrams(config) || !(has_mark || is_packet_in_scope(skb)))
 		return ALLOW;
 	return skb->protocol == bpf_htons(ETH_P_IPV6) ? judge_udp_v6(skb) : judge_udp_v4(skb);
-}
-
-/* Before the first datagram of a socket is routed. */
-SEC("cgroup/sock_create")
-int redirect_socket(struct bpf_sock *ctx)
-{
-	__u32 mark = read_settings().mark;
-
-	if (mark && !ctx->mark && ctx->type == SOCK_DGRAM && ctx->protocol == IPPROTO_UDP &&
-	    is_new_in_scope(ctx))
-		ctx->mark = mark;
-	return ALLOW;
-}
-
-/* A DHCP client talks to a server on the link. */
-static __always_inline int unmark_dhcp_client(struct bpf_sock_addr *ctx, __u16 port)
-{
-	__u32 mark = read_settings().mark;
-
-	if (mark && ctx->user_port == bpf_htons(port) && is_udp(ctx) && ctx->sk && ctx->sk->mark == mark)
-		set_mark(ctx, 0);
-	return ALLOW;
-}
-
-SEC("cgroup/bind4")
-int redirect_bind4(struct bpf_sock_addr *ctx)
-{
-	return unmark_dhcp_client(ctx, PORT_DHCP_CLIENT);
-}
-
-SEC("cgroup/bind6")
-int redirect_bind6(struct bpf_sock_addr *ctx)
-{
-	return unmark_dhcp_client(ctx, PORT_DHCPV6_CLIENT);
 }
 
 SEC("cgroup/getpeername4")

@@ -104,19 +104,19 @@ pub(crate) fn load<'o, B: SkelBuilder<'o>>(
     skeleton: B,
     storage: &'o mut MaybeUninit<OpenObject>,
 ) -> Result<<B::Output as OpenSkel<'o>>::Output, BpfError> {
-    load_sharing(name, skeleton, storage, |_| Ok(()))
+    load_prepared(name, skeleton, storage, |_| Ok(()))
 }
 
-/// As [`load`], of an object that uses maps of others.
-pub(crate) fn load_sharing<'o, B: SkelBuilder<'o>>(
+/// As [`load`], of an object that is prepared first: it may use maps of others, or lack some of its own.
+pub(crate) fn load_prepared<'o, B: SkelBuilder<'o>>(
     name: &str,
     skeleton: B,
     storage: &'o mut MaybeUninit<OpenObject>,
-    share: impl FnOnce(&mut B::Output) -> Result<(), libbpf_rs::Error>,
+    prepare: impl FnOnce(&mut B::Output) -> Result<(), libbpf_rs::Error>,
 ) -> Result<<B::Output as OpenSkel<'o>>::Output, BpfError> {
     libbpf::log_messages();
     let loaded = skeleton.open(storage).and_then(|mut open| {
-        share(&mut open)?;
+        prepare(&mut open)?;
         open.load()
     });
     loaded.map_err(failed(format!("load the programs of '{name}'")))
@@ -252,17 +252,4 @@ pub(crate) fn update(map: &MapHandle, key: &[u8], value: &impl Pod) -> Result<()
 /// Sets the socket with this number in a map of sockets, until it is closed.
 pub(crate) fn set_socket(map: &MapHandle, number: u32, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
     update(map, &number.to_ne_bytes(), &u64::from(socket.as_raw_fd().unsigned_abs()))
-}
-
-/// A new map that differs from another one only by what is in it.
-pub(crate) fn create_alike(map: &MapHandle) -> Result<MapHandle, BpfError> {
-    let failed = || failed("create a map");
-    let info = map.info().map_err(failed())?.info;
-    let flags = sys::bpf_map_create_opts {
-        sz: size_of::<sys::bpf_map_create_opts>() as _,
-        map_flags: info.map_flags,
-        ..Default::default()
-    };
-    let size = (info.key_size, info.value_size, info.max_entries);
-    MapHandle::create(map.map_type(), Some(map.name()), size.0, size.1, size.2, &flags).map_err(failed())
 }

@@ -21,7 +21,7 @@ use plait_linux::{bpf_link, cgroup};
 use rustix::fs::{AtFlags, unlinkat};
 use tracing::warn;
 
-use self::forward::{FORWARD_V4, FORWARD_V6};
+use self::forward::{FORWARD_V4, FORWARD_V6, FORWARDED_V4, FORWARDED_V6};
 use crate::bpf::{self, BpfError, Programs};
 use crate::networks::Networks;
 use crate::skeleton::kill_switch::KillSwitchSkelBuilder;
@@ -34,8 +34,6 @@ const LINK: &str = "link";
 const GATEWAYS: &str = "gateways";
 const EXCLUDED_V4: &str = "excluded_v4";
 const EXCLUDED_V6: &str = "excluded_v6";
-const FORWARDED_V4: &str = "forwarded_v4";
-const FORWARDED_V6: &str = "forwarded_v6";
 
 /// In the order in which they are removed: the kill switch is in force as long as the link is there, and what remains without it is of
 /// no effect.
@@ -59,7 +57,8 @@ pub enum KillSwitchError {
 /// A kill switch that is in force.
 pub struct KillSwitch {
     excluded: Networks,
-    forwarded: Networks,
+    /// `None` if the kernel cannot stop what is forwarded.
+    forwarded: Option<Networks>,
 }
 
 /// The networks that are reached without plait while the kill switch is in force.
@@ -93,28 +92,19 @@ impl KillSwitch {
         let gateways = bpf::handle(&skeleton.maps.gateways)?;
         bpf::update(&gateways, &gateway.to_ne_bytes(), &1u8)?;
         let excluded =
-            Networks::new(bpf::handle(&skeleton.maps.excluded_v4)?, bpf::handle(&skeleton.maps.excluded_v6)?);
-        let forwarded = excluded.empty_alike()?;
-        let kill_switch = KillSwitch { excluded, forwarded };
-        kill_switch.exclude(exclusions)?;
+            Networks::of(bpf::handle(&skeleton.maps.excluded_v4)?, bpf::handle(&skeleton.maps.excluded_v6)?);
+        excluded.set(&exclusions.own)?;
         let mut programs = Programs::of(&skeleton)?;
         let pin = |object: &dyn AsFd, name| bpf_link::pin(object.as_fd(), &directory.join(name));
+        let [v4, v6] = excluded.maps();
         pin(&gateways, GATEWAYS)?;
-        let pinned = [
-            (&kill_switch.excluded, [EXCLUDED_V4, EXCLUDED_V6]),
-            (&kill_switch.forwarded, [FORWARDED_V4, FORWARDED_V6]),
-        ];
-        for (networks, names) in pinned {
-            for (map, name) in networks.maps().into_iter().zip(names) {
-                pin(map, name)?;
-            }
-        }
+        pin(v4, EXCLUDED_V4)?;
+        pin(v6, EXCLUDED_V6)?;
         programs.attach(cgroup::open_root()?)?;
         for link in programs.links() {
             pin(link, LINK)?;
         }
-        stop_forwarding(&directory, &kill_switch.forwarded);
-        Ok(kill_switch)
+        Ok(KillSwitch { excluded, forwarded: stop_forwarding(&directory, exclusions) })
     }
 
     /// Takes over the one that is in force, if there is one.
@@ -134,12 +124,9 @@ impl KillSwitch {
         for earlier in gateways.keys().filter(|key| *key != gateway.to_ne_bytes()) {
             gateways.delete(&earlier).map_err(io::Error::other)?;
         }
-        let excluded = Networks::adopt(open(EXCLUDED_V4)?, open(EXCLUDED_V6)?);
-        let forwarded = Networks::adopt(open(FORWARDED_V4)?, open(FORWARDED_V6)?);
-        let kill_switch = KillSwitch { excluded, forwarded };
-        kill_switch.exclude(exclusions)?;
-        stop_forwarding(&directory, &kill_switch.forwarded);
-        Ok(Some(kill_switch))
+        let excluded = Networks::of(open(EXCLUDED_V4)?, open(EXCLUDED_V6)?);
+        excluded.set(&exclusions.own)?;
+        Ok(Some(KillSwitch { excluded, forwarded: stop_forwarding(&directory, exclusions) }))
     }
 
     /// Mounts the file system of its pins, with an empty directory for them.
@@ -154,7 +141,10 @@ impl KillSwitch {
 
     pub(crate) fn exclude(&self, exclusions: &Exclusions) -> Result<(), BpfError> {
         self.excluded.set(&exclusions.own)?;
-        self.forwarded.set(&exclusions.forwarded)
+        match &self.forwarded {
+            Some(networks) => networks.set(&exclusions.forwarded),
+            None => Ok(()),
+        }
     }
 
     /// Whether one is in force in this network namespace.
@@ -238,12 +228,14 @@ impl ReleasedKillSwitch {
 }
 
 /// Also stops what this host forwards, where the kernel can.
-fn stop_forwarding(directory: &Path, networks: &Networks) {
-    if let Err(error) = forward::stop(directory, networks) {
-        warn!(
-            "the kill switch does not stop what this host forwards (it needs Linux 6.4 with CONFIG_NETFILTER_BPF_LINK): {error}"
-        );
-    }
+fn stop_forwarding(directory: &Path, exclusions: &Exclusions) -> Option<Networks> {
+    forward::stop(directory, &exclusions.forwarded)
+        .inspect_err(|error| {
+            warn!(
+                "the kill switch does not stop what this host forwards (it needs Linux 6.4 with CONFIG_NETFILTER_BPF_LINK): {error}"
+            );
+        })
+        .ok()
 }
 
 /// Where the kill switch of this network namespace is pinned.

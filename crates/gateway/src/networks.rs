@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use libbpf_rs::{MapCore, MapHandle};
-use plait_linux::interfaces::{Changes, interfaces};
+use plait_linux::interfaces::{Changes, Interface, interfaces};
 
 use crate::bindings::{plait_net_v4, plait_net_v6};
 use crate::bpf::{self, BpfError};
@@ -29,9 +29,10 @@ pub(crate) struct Networks {
 }
 
 impl Networks {
-    /// Those in empty maps.
-    pub(crate) fn new(v4: MapHandle, v6: MapHandle) -> Networks {
-        Networks { v4, v6, present: Mutex::default() }
+    /// Those in maps, which another process may have filled.
+    pub(crate) fn of(v4: MapHandle, v6: MapHandle) -> Networks {
+        let present = Mutex::new(read(&v4, &v6));
+        Networks { v4, v6, present }
     }
 
     /// The maps, of IPv4 and IPv6.
@@ -58,31 +59,19 @@ impl Networks {
         present.clone_from(wanted);
         Ok(())
     }
+}
 
-    /// None, in new maps like these.
-    pub(crate) fn empty_alike(&self) -> Result<Networks, BpfError> {
-        Ok(Networks::new(bpf::create_alike(&self.v4)?, bpf::create_alike(&self.v6)?))
-    }
-
-    /// Those in maps that another process has filled.
-    pub(crate) fn adopt(v4: MapHandle, v6: MapHandle) -> Networks {
-        let networks = Networks::new(v4, v6);
-        let present = networks.read();
-        Networks { present: Mutex::new(present), ..networks }
-    }
-
-    fn read(&self) -> BTreeSet<IpNet> {
-        let v4 = self.v4.keys().filter_map(|key| {
-            let key: plait_net_v4 = bytemuck::try_pod_read_unaligned(&key).ok()?;
-            IpNet::new(key.address.to_ne_bytes().into(), u8::try_from(key.prefix_length).ok()?).ok()
-        });
-        let v6 = self.v6.keys().filter_map(|key| {
-            let key: plait_net_v6 = bytemuck::try_pod_read_unaligned(&key).ok()?;
-            let octets: [u8; 16] = bytemuck::cast(key.address);
-            IpNet::new(octets.into(), u8::try_from(key.prefix_length).ok()?).ok()
-        });
-        v4.chain(v6).collect()
-    }
+fn read(v4: &MapHandle, v6: &MapHandle) -> BTreeSet<IpNet> {
+    let v4 = v4.keys().filter_map(|key| {
+        let key: plait_net_v4 = bytemuck::try_pod_read_unaligned(&key).ok()?;
+        IpNet::new(key.address.to_ne_bytes().into(), u8::try_from(key.prefix_length).ok()?).ok()
+    });
+    let v6 = v6.keys().filter_map(|key| {
+        let key: plait_net_v6 = bytemuck::try_pod_read_unaligned(&key).ok()?;
+        let octets: [u8; 16] = bytemuck::cast(key.address);
+        IpNet::new(octets.into(), u8::try_from(key.prefix_length).ok()?).ok()
+    });
+    v4.chain(v6).collect()
 }
 
 /// A network as a map has it.
@@ -110,9 +99,8 @@ impl Key {
 pub(crate) fn connected(lan: bool) -> BTreeSet<IpNet> {
     let interfaces = interfaces().unwrap_or_default();
     let addresses = interfaces.iter().flat_map(|interface| &interface.addresses);
-    let mut networks = BTreeSet::new();
+    let mut networks = own_addresses(&interfaces);
     for address in addresses {
-        networks.insert(IpNet::from(address.ip));
         // Of a point-to-point link, which has no network, and of a default route, which is none.
         if let Some(network) =
             IpNet::new(address.ip, address.prefix).ok().filter(|net| lan && net.prefix_len() > 0)
@@ -126,13 +114,18 @@ pub(crate) fn connected(lan: bool) -> BTreeSet<IpNet> {
     networks
 }
 
+/// The addresses of a host, as networks.
+pub(crate) fn own_addresses(interfaces: &[Interface]) -> BTreeSet<IpNet> {
+    interfaces.iter().flat_map(|interface| &interface.addresses).map(|address| address.ip.into()).collect()
+}
+
 /// The networks of links, broadcast and multicast.
 pub(crate) fn link_networks() -> impl Iterator<Item = IpNet> {
     LINK.iter().filter_map(|network| network.parse().ok())
 }
 
 /// Calls `act` now, and whenever interfaces or their addresses have changed, until it fails.
-pub(crate) async fn with_each_change(act: impl Fn() -> io::Result<()>) -> io::Result<()> {
+pub(crate) async fn on_interface_changes(act: impl Fn() -> io::Result<()>) -> io::Result<()> {
     let mut changes = Changes::open()?;
     let readable = watch_readable(changes.as_fd())?;
     loop {

@@ -29,7 +29,11 @@ pub(crate) fn has_mptcp() -> bool {
 }
 
 /// A socket on a port of loopback, which may receive what is for others (`IP_TRANSPARENT`). Takes CAP_NET_ADMIN.
-pub(crate) fn transparent(loopback: IpAddr, kind: Type, protocol: socket2::Protocol) -> io::Result<Socket> {
+pub(crate) fn transparent_socket(
+    loopback: IpAddr,
+    kind: Type,
+    protocol: socket2::Protocol,
+) -> io::Result<Socket> {
     let address = SocketAddr::new(loopback, 0);
     let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
     match loopback {

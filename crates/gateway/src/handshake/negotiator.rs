@@ -114,7 +114,7 @@ impl Negotiator {
     ) -> Result<Negotiator, BpfError> {
         let mut storage = MaybeUninit::uninit();
         let builder = NegotiateSkelBuilder::default();
-        let skeleton = bpf::load_sharing("negotiate", builder, &mut storage, |open| match &maps {
+        let skeleton = bpf::load_prepared("negotiate", builder, &mut storage, |open| match &maps {
             Some((verdicts, close_reasons)) => {
                 open.maps.verdicts.reuse_fd(verdicts.as_fd())?;
                 open.maps.close_reasons.reuse_fd(close_reasons.as_fd())

@@ -21,13 +21,13 @@ use super::held_syn::LoopbackSender;
 use super::open::Outbound;
 use super::redirect::{Listeners, LoadedRedirect, Redirect, RedirectOptions, Scope};
 use super::redirected::RedirectedConnections;
-use super::redirected_datagrams::{DatagramEntry, RedirectedDatagrams};
+use super::redirected_datagrams::{DatagramSockets, RedirectedDatagrams};
 use super::route::Route;
 use crate::bindings::PLAIT_MARK_HOST;
 use crate::bpf::{BpfError, Programs};
 use crate::gateway::Gateway;
 use crate::kill_switch::{Exclusions, KillSwitch, KillSwitchError};
-use crate::networks::{connected, with_each_change};
+use crate::networks::{connected, on_interface_changes};
 
 /// Whose connections are redirected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl Host {
             Route::Exit(_) => Some(DnsSockets::bind().await),
         };
         let queries = dns.as_ref().map(DnsSockets::listeners);
-        let entry = DatagramEntry::open(route, PLAIT_MARK_HOST);
+        let entry = DatagramSockets::open(route, PLAIT_MARK_HOST);
         let options = RedirectOptions {
             listeners,
             dns: queries,
@@ -238,7 +238,7 @@ impl Host {
     /// # Errors
     /// They cannot be watched.
     pub async fn watch(&self) -> io::Result<()> {
-        with_each_change(|| self.exclude_now().map_err(io::Error::other)).await
+        on_interface_changes(|| self.exclude_now().map_err(io::Error::other)).await
     }
 
     fn apply(&self) -> Result<(), HostError> {

@@ -112,7 +112,7 @@ impl DatagramHooks {
         let lookup = skeleton.progs.redirect_lookup.as_fd().try_clone_to_owned();
         Ok(DatagramHooks {
             sockets: bpf::handle(&skeleton.maps.datagram_sockets)?,
-            own: Networks::new(bpf::handle(&skeleton.maps.own_v4)?, bpf::handle(&skeleton.maps.own_v6)?),
+            own: Networks::of(bpf::handle(&skeleton.maps.own_v4)?, bpf::handle(&skeleton.maps.own_v6)?),
             lookup: lookup.map_err(|error| BpfError::io("open a program", error))?,
         })
     }
@@ -139,7 +139,7 @@ impl LoadedRedirect {
                 settings: bpf::handle(&skeleton.maps.scopes)?,
                 users: bpf::handle(&skeleton.maps.users)?,
                 programs: bpf::handle(&skeleton.maps.programs)?,
-                excluded: Networks::new(
+                excluded: Networks::of(
                     bpf::handle(&skeleton.maps.excluded_v4)?,
                     bpf::handle(&skeleton.maps.excluded_v6)?,
                 ),
@@ -164,7 +164,7 @@ fn load<'o>(
         reserved: 0,
         mark: mark.unwrap_or(0),
     };
-    let skeleton = bpf::load_sharing("redirect", RedirectSkelBuilder::default(), storage, |open| {
+    let skeleton = bpf::load_prepared("redirect", RedirectSkelBuilder::default(), storage, |open| {
         if mark.is_none() {
             leave_out_datagrams(open)?;
         }
@@ -174,7 +174,7 @@ fn load<'o>(
     Ok(skeleton)
 }
 
-/// A process may be allowed few descriptors.
+/// Of an object whose datagrams are not carried: a process may be allowed few descriptors.
 fn leave_out_datagrams(object: &mut OpenRedirectSkel<'_>) -> Result<(), libbpf_rs::Error> {
     let (programs, maps) = (&mut object.progs, &mut object.maps);
     for program in [

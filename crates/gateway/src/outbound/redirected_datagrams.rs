@@ -27,18 +27,18 @@ use crate::bindings::{
     PLAIT_DATAGRAM_SOCKET_V4, PLAIT_DATAGRAM_SOCKET_V6, PLAIT_MARK_PID, PLAIT_MARK_PROGRAM,
 };
 use crate::bpf::{self, BpfError};
-use crate::networks::{Networks, connected, link_networks};
+use crate::networks::{Networks, link_networks, own_addresses};
 
 /// An address of no host (RFC 5737), whose route is that to most hosts.
-const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const TEST_NET: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// The mark of the sockets of a program that this process runs.
 pub(super) fn mark_of_program() -> u32 {
     PLAIT_MARK_PROGRAM | (std::process::id() & PLAIT_MARK_PID)
 }
 
-/// What takes the datagrams, before there are any.
-pub(super) struct DatagramEntry {
+/// The sockets that are to receive the datagrams, and the routing that leads to them.
+pub(super) struct DatagramSockets {
     pub(super) mark: u32,
     /// By their numbers in the map of the hooks.
     sockets: Vec<(u32, UdpSocket)>,
@@ -46,19 +46,19 @@ pub(super) struct DatagramEntry {
     delivery: LocalDelivery,
 }
 
-impl DatagramEntry {
+impl DatagramSockets {
     /// `None` if connections do not go to an exit, which is what carries datagrams, or if this process may not; they are refused
     /// then.
-    pub(super) fn open(route: &Route, mark: u32) -> Option<DatagramEntry> {
+    pub(super) fn open(route: &Route, mark: u32) -> Option<DatagramSockets> {
         match route {
             Route::Direct => None,
-            Route::Exit(_) => DatagramEntry::try_open(mark)
+            Route::Exit(_) => DatagramSockets::try_open(mark)
                 .inspect_err(|error| warn!("cannot carry datagrams, which are refused: {error}"))
                 .ok(),
         }
     }
 
-    fn try_open(mark: u32) -> io::Result<DatagramEntry> {
+    fn try_open(mark: u32) -> io::Result<DatagramSockets> {
         let v4 = bind_transparent(Ipv4Addr::LOCALHOST.into())?;
         let v6 = bind_transparent(Ipv6Addr::LOCALHOST.into())
             .inspect_err(|error| debug!("no IPv6: {error}"))
@@ -66,7 +66,7 @@ impl DatagramEntry {
             .map(|v6| (PLAIT_DATAGRAM_SOCKET_V6, v6));
         let sockets = [(PLAIT_DATAGRAM_SOCKET_V4, v4)].into_iter().chain(v6).collect();
         let delivery = LocalDelivery::of_sent(mark).map_err(io::Error::other)?;
-        Ok(DatagramEntry { mark, sockets, sender: ReplySender::open()?, delivery })
+        Ok(DatagramSockets { mark, sockets, sender: ReplySender::open()?, delivery })
     }
 
     /// Takes the datagrams from now on.
@@ -133,7 +133,7 @@ impl RedirectedDatagrams {
     pub(super) fn update(&self, excluded: &BTreeSet<IpNet>) -> io::Result<()> {
         let interfaces = interfaces().map_err(io::Error::other)?;
         let source = source(&interfaces);
-        self.own.set(&connected(false)).map_err(io::Error::other)?;
+        self.own.set(&own_addresses(&interfaces)).map_err(io::Error::other)?;
         let exceptions = excluded.iter().copied().chain(link_networks()).collect();
         let mut delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         delivery.update(&interfaces, source, &exceptions);
@@ -143,7 +143,7 @@ impl RedirectedDatagrams {
 
 /// The address that programs see as theirs, as without plait.
 fn source(interfaces: &[Interface]) -> Ipv4Addr {
-    let routed = interfaces::route(ELSEWHERE).ok().flatten().map(|route| route.source);
+    let routed = interfaces::route(TEST_NET).ok().flatten().map(|route| route.source);
     let addresses = interfaces.iter().flat_map(|interface| &interface.addresses);
     let own = addresses.filter(|address| address.scope == Scope::Global).map(|address| address.ip);
     let v4 = |ip| match ip {

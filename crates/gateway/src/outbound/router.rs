@@ -37,7 +37,7 @@ use crate::bindings::{
     PLAIT_MARK_LOCAL, PLAIT_SOCKET_TCP4, PLAIT_SOCKET_TCP6, PLAIT_SOCKET_UDP4, PLAIT_SOCKET_UDP6,
 };
 use crate::bpf::BpfError;
-use crate::socket::transparent;
+use crate::socket::transparent_socket;
 
 /// Connections that were established and not accepted yet.
 const BACKLOG: i32 = 4096;
@@ -124,7 +124,7 @@ struct FamilySockets {
 impl FamilySockets {
     /// On loopback, so that no other host can connect to the listener's own address.
     fn open(loopback: IpAddr, has_exit: bool) -> io::Result<FamilySockets> {
-        let listener = transparent(loopback, Type::STREAM, Protocol::TCP)?;
+        let listener = transparent_socket(loopback, Type::STREAM, Protocol::TCP)?;
         listener.listen(BACKLOG)?;
         let datagrams = has_exit.then(|| UdpSocket::from_std(bind_transparent(loopback)?));
         let listener = TcpListener::from_std(listener.into())?;

@@ -27,9 +27,9 @@ use super::open::Outbound;
 use super::proxy::ProxyAccess;
 use super::redirect::{Listeners, Redirect, RedirectOptions};
 use super::redirected::RedirectedConnections;
-use super::redirected_datagrams::{DatagramEntry, RedirectedDatagrams, mark_of_program};
+use super::redirected_datagrams::{DatagramSockets, RedirectedDatagrams, mark_of_program};
 use crate::error::{ProtectionError, StartError};
-use crate::networks::with_each_change;
+use crate::networks::on_interface_changes;
 
 /// Set for programs that use a proxy themselves, in both spellings in use.
 const PROXY_VARIABLES: [&str; 6] =
@@ -155,7 +155,7 @@ impl Outbound {
                 Some(datagrams) => datagrams.update(&BTreeSet::new()),
                 None => Err(io::ErrorKind::NotFound.into()),
             };
-            if let Err(error) = with_each_change(update).await {
+            if let Err(error) = on_interface_changes(update).await {
                 debug!("datagrams do not follow the changes of interfaces any longer: {error}");
             }
         });
@@ -199,7 +199,7 @@ impl Outbound {
         let require = self.gateway().policy().requires();
         let dns = DnsForwarder::of(self.route()).await.map(Box::new);
         let queries = dns.as_deref().map(DnsForwarder::listeners);
-        let entry = DatagramEntry::open(self.route(), mark_of_program());
+        let entry = DatagramSockets::open(self.route(), mark_of_program());
         let options = RedirectOptions {
             listeners,
             dns: queries,

@@ -49,7 +49,7 @@ impl PathLimits {
     pub(super) fn attach(cgroup: impl AsFd, uses: PathUses) -> Result<PathLimits, BpfError> {
         let mut storage = MaybeUninit::uninit();
         let builder = PathLimitsSkelBuilder::default();
-        let skeleton = bpf::load_sharing("path_limits", builder, &mut storage, |open| {
+        let skeleton = bpf::load_prepared("path_limits", builder, &mut storage, |open| {
             open.maps.uses.reuse_fd(uses.as_fd())
         })?;
         let mut programs = bpf::Programs::of(&skeleton)?;

@@ -21,7 +21,7 @@ use crate::outbound::dns::{Asker, Query};
 use crate::outbound::open::Outbound;
 use crate::outbound::reply_sender::ReplySender;
 use crate::resolver::DNS_PORT;
-use crate::socket::transparent;
+use crate::socket::transparent_socket;
 
 /// Datagrams that are received at once.
 const MAX_BATCH: usize = 64;
@@ -41,7 +41,7 @@ pub(in crate::outbound) enum Clients {
 
 /// A socket for the datagrams of one address family, which the kernel has to be told to deliver to it.
 pub(in crate::outbound) fn bind_transparent(loopback: IpAddr) -> io::Result<StdUdpSocket> {
-    let socket = transparent(loopback, Type::DGRAM, Protocol::UDP)?;
+    let socket = transparent_socket(loopback, Type::DGRAM, Protocol::UDP)?;
     packet_info::enable(&socket, loopback.is_ipv4())?;
     // Less also works.
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
