@@ -19,6 +19,7 @@ import functools
 import itertools
 import json
 import os
+import socket
 import statistics
 import time
 
@@ -28,6 +29,8 @@ from outages import Stream, Usage, address_lost, carrier_lost, forgotten_flows, 
 from streams import NAMED, accept, connect_by_socks, deliver, listen
 
 MPTCP = 262
+# Gateways use it as well where the host's default is bbr.
+CONGESTION_CONTROL = b"cubic"
 RATES = {"eth": 20e6, "wlan": 10e6}
 OPTIONS = {"eth": ("--rate", "20mbit", "--delay", "15ms"), "wlan": ("--rate", "10mbit", "--delay", "25ms")}
 PATHS = {"first": ("eth",), "second": ("wlan",), "both": ("eth", "wlan")}
@@ -96,6 +99,8 @@ def connected(pair, variant):
         pair.client.ip("mptcp endpoint add 10.77.2.1 dev wlan subflow")
         pair.listener = listen(pair.server, 9001, "0.0.0.0", MPTCP)
         client = pair.client.socket(protocol=MPTCP)
+        for endpoint in (pair.listener, client):
+            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
         client.connect((pair.ETH, 9001))
         return client, accept(pair.listener)
     pair.listener = listen(pair.server)

@@ -220,6 +220,32 @@ def test_router_restarts_under_load(web, lan, documents):
     assert lan.traces() == before
 
 
+def test_replaced_router_leaves_the_interfaces_while_addresses_change(web, lan):
+    """The one that runs is alone at the interface, though each follows the changes."""
+    stopped = threading.Event()
+
+    def change():
+        with lan.router.inside():
+            while not stopped.is_set():
+                for verb in ("add", "del"):
+                    subprocess.run(("ip", "addr", verb, "192.0.2.77/32", "dev", "lo"), check=True)
+
+    daemon = Daemon(
+        lan.router, f'exit = "{web.url}"\n[paths]\neth = "trusted"\n[router]\ninterfaces = ["lan0"]\n'
+    ).start()
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(30):
+            replaced = daemon.replace()
+            assert len(lan.router.programs_at("lan0")) == 2
+            replaced.kill()
+    finally:
+        stopped.set()
+        changing.join()
+    daemon.stop()
+
+
 def test_down_stops_the_daemon_that_replaced_another(web):
     echo_server(web.far, 7000, FAR)
     daemon = Daemon(web.client, host_file(web)).start()

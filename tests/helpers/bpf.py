@@ -9,8 +9,11 @@ import errno
 import os
 import pathlib
 import platform
+import socket
 
 FD_BY_ID = 13
+PROG_QUERY = 16
+TCX_INGRESS, TCX_EGRESS = 46, 47
 
 _CALL = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
 _NEXT_ID = {"prog": 11, "map": 12}
@@ -46,3 +49,34 @@ def fdinfo(descriptor: int) -> dict[str, int]:
     lines = pathlib.Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
     values = (line.partition(":")[::2] for line in lines)
     return {name: int(value) for name, value in values if value.strip().isdigit()}
+
+
+def programs_at(interface: str) -> list[int]:
+    """The ids of programs attached to an interface of this thread's network namespace by tcx, those at ingress first. Not by bpftool,
+    of which old versions do not know tcx."""
+    found = []
+    for place in (TCX_INGRESS, TCX_EGRESS):
+        programs = (ctypes.c_uint32 * 64)()
+        address = ctypes.addressof(programs)
+        # target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count, and up to the revision
+        words = (
+            socket.if_nametoindex(interface),
+            place,
+            0,
+            0,
+            address & 0xFFFFFFFF,
+            address >> 32,
+            len(programs),
+        )
+        attributes = (ctypes.c_uint32 * 16)(*words)
+        try:
+            syscall(PROG_QUERY, attributes)
+        except OSError as error:
+            # No tcx before Linux 6.6.
+            if error.errno == errno.EINVAL:
+                return []
+            if error.errno != errno.ENOENT:
+                raise
+            continue
+        found += programs[: attributes[6]]
+    return found

@@ -88,12 +88,13 @@ class Daemon:
         )
 
     def replace(self, text: str | None = None, *options) -> subprocess.Popen:
-        """Starts a daemon in its place; returns the one before, which ends with its last connection."""
+        """Starts a daemon in its place, and waits until it runs; returns the one before, which ends with its last connection."""
         if text is not None:
             self.file.write_text(text)
         before, ready = self.program, self.manager.count("READY=1")
         self.launch(options=("--replace", *options))
-        self.wait_for("READY=1", ready)
+        # Both tell it, the one before with the id of its successor.
+        self.wait_for("READY=1", ready + 1)
         return before
 
     def wait_for(self, state: str, before: int):

@@ -15,6 +15,8 @@ import socket
 import subprocess
 import time
 
+import bpf
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 # What the fixture `names` resolves.
 NAME = "server.example"
@@ -137,6 +139,11 @@ class Host:
     def socket(self, family=socket.AF_INET, protocol=socket.IPPROTO_TCP) -> socket.socket:
         with self.inside():
             return socket.socket(family, socket.SOCK_STREAM, protocol)
+
+    def programs_at(self, interface: str) -> list[int]:
+        """The ids of programs attached to an interface by tcx."""
+        with self.inside():
+            return bpf.programs_at(interface)
 
     def listens(self, port: int) -> bool:
         return bool(self.tool("ss", "-Htln", f"sport = :{port}").strip())

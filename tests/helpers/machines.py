@@ -137,6 +137,9 @@ def state_of_machine(machine: Machine) -> dict[str, object]:
         "mptcp": machine.ip("mptcp endpoint") + machine.ip("mptcp limits"),
         "packet rules": machine.tool("nft", "list", "ruleset"),
         "programs at interfaces": json.loads(machine.tool("bpftool", "-j", "net", "show")),
+        "programs by tcx": {
+            link["ifname"]: machine.programs_at(link["ifname"]) for link in json.loads(machine.ip("-j link"))
+        },
         "programs at the root": [
             each for each in attached if "redirect" in each["name"] or "kill_switch" in each["name"]
         ],

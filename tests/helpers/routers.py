@@ -63,7 +63,7 @@ class Lan:
     def log(self) -> str:
         return (self.pair.directory / "router.log").read_text()
 
-    def traces(self) -> dict[str, str]:
+    def traces(self) -> dict[str, object]:
         """What a router has set and attached, which must be as before when it has ended."""
         routes = [self.router.ip(f"{family} route show table all") for family in ("-4", "-6")]
         # Those of link-local addresses appear when duplicate address detection is over.
@@ -78,7 +78,7 @@ class Lan:
         return {
             "rules": self.router.ip("-4 rule") + self.router.ip("-6 rule"),
             "routes": "\n".join(routes),
-            "programs": self.router.tool("bpftool", "net", "show", "dev", "lan0"),
+            "programs": self.router.programs_at("lan0"),
             "settings": "\n".join(settings),
         }
 

@@ -63,7 +63,7 @@ def nothing_is_left(host):
     for link in ("eth", "wlan"):
         shown = host.ip(f"-d link show {link}")
         disciplines = tool("tc", "-n", host.name, "qdisc", "show", "dev", link)
-        assert "xdp" not in shown and "clsact" not in disciplines
+        assert "xdp" not in shown and "clsact" not in disciplines and not host.programs_at(link)
     if shutil.which("bpftool"):
         attached = json.loads(host.tool("bpftool", "-j", "net", "show"))
         assert not any(attached[0][kind] for kind in ("xdp", "tc"))

@@ -293,6 +293,9 @@ int lan_ingress(struct __sk_buff *skb)
 	__u32 network;
 	int is_dns;
 
+	/* By the program of a router that is being replaced. */
+	if (skb->mark == PLAIT_MARK_LOCAL)
+		return PASS_THROUGH;
 	if (skb->mark == PLAIT_MARK_RELEASED) {
 		/* It has the client's link address, to which it was sent. */
 		bpf_skb_change_type(skb, PACKET_HOST);

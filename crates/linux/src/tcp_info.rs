@@ -63,7 +63,10 @@ pub struct TcpInfo {
     /// How often the retransmission timeout was doubled since the last acknowledgment.
     #[serde(skip)]
     pub backoff: u8,
-    /// Time since the last acknowledgment was received, milliseconds.
+    /// Segments that the peer has received, selectively acknowledged ones included (kernel 4.18).
+    #[serde(skip)]
+    pub delivered: Option<u32>,
+    /// Time since the last acknowledgment was received, of whatever, milliseconds.
     #[serde(skip)]
     pub last_ack_ms: u32,
     /// Window scales of the peer and of this end (RFC 7323, section 2.2); `None` if unused or if the connection is
@@ -139,6 +142,7 @@ impl TcpInfo {
             busy_us: u64_at(bytes, 168),
             window_limited_us: u64_at(bytes, 176),
             buffer_limited_us: u64_at(bytes, 184),
+            delivered: u32_at(bytes, 192),
             bytes_sent: u64_at(bytes, 200),
             bytes_retransmitted: u64_at(bytes, 208),
             peer_window: u32_at(bytes, 228),

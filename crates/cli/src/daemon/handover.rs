@@ -260,14 +260,26 @@ impl RunningDaemon {
         Ok(inherited)
     }
 
-    /// Tells that this daemon accepts connections. Returns when the other no longer does.
+    /// Tells that this daemon accepts connections. Returns when the other no longer does, as when it was killed.
     pub(super) fn replace(mut self, ready: Ready) -> anyhow::Result<()> {
         let replaced = line(&ready).and_then(|message| self.stream.write_all(&message));
-        let replaced = replaced.and_then(|()| receive::<Done>(&self.stream));
-        replaced.map(|Done {}| ()).with_context(|| {
-            format!("the daemon that this one replaces, process {}, does not answer", self.process)
-        })
+        match replaced.and_then(|()| receive::<Done>(&self.stream)) {
+            Ok(Done {}) => Ok(()),
+            Err(error) if has_ended(&error) => {
+                tracing::warn!("the daemon that this one replaces, process {}, has ended", self.process);
+                Ok(())
+            }
+            Err(error) => Err(error).with_context(|| {
+                format!("the daemon that this one replaces, process {}, does not answer", self.process)
+            }),
+        }
     }
+}
+
+/// Whether the other end of a connection has closed it.
+fn has_ended(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// A message as it is sent.
@@ -284,4 +296,21 @@ fn receive<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<T> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(serde_json::from_str(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READY: Ready = Ready { process: 2, host: false, drain: 0 };
+
+    #[test]
+    fn killed_daemon_is_replaced_too() {
+        let (stream, other) = UnixStream::pair().expect("sockets");
+        drop(other);
+        assert!(RunningDaemon { stream, process: 1 }.replace(READY).is_ok());
+        let (stream, mut other) = UnixStream::pair().expect("sockets");
+        other.write_all(b"{}x\n").expect("it is read");
+        assert!(RunningDaemon { stream, process: 1 }.replace(READY).is_err());
+    }
 }

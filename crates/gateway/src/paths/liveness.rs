@@ -49,6 +49,8 @@ type Ends = (SocketAddr, SocketAddr);
 struct Wait {
     since: Instant,
     timeout: Duration,
+    /// What the peer had received when it began.
+    delivered: Option<u32>,
 }
 
 impl Liveness {
@@ -105,12 +107,14 @@ impl Liveness {
             self.waiting.remove(&ends);
             return None;
         }
-        let mut since = self.waiting.get(&ends).map_or(now, |wait| wait.since);
-        if !opening {
-            since = since.max(acknowledged_at(now, tcp));
-        }
+        let since = match self.waiting.get(&ends) {
+            None => now,
+            // An acknowledgment of nothing new, as of a window, is no answer: larger packets may be lost.
+            Some(wait) if opening || wait.delivered == tcp.delivered => wait.since,
+            Some(wait) => wait.since.max(acknowledged_at(now, tcp)),
+        };
         let timeout = if opening { OPEN_TIMEOUT } else { silence_timeout(tcp) };
-        let wait = Wait { since, timeout };
+        let wait = Wait { since, timeout, delivered: tcp.delivered };
         self.waiting.insert(ends, wait);
         Some(wait)
     }
@@ -166,8 +170,19 @@ mod tests {
         subflow(number, State::Established, unacked, last_ack_ms)
     }
 
-    /// Judges at intervals of 50 ms: what the subflows are at each time, in milliseconds.
+    /// Judges at intervals of 50 ms: what the subflows are at each time, in milliseconds. Something is delivered with each
+    /// acknowledgment.
     fn judge_until(end: u32, subflows: impl Fn(u32) -> Vec<Subflow>) -> Vec<Vec<Health>> {
+        judge_deliveries_until(end, |ms| {
+            let delivered = |mut subflow: Subflow| {
+                subflow.tcp.delivered = Some(100_000 + ms - subflow.tcp.last_ack_ms);
+                subflow
+            };
+            subflows(ms).into_iter().map(delivered).collect()
+        })
+    }
+
+    fn judge_deliveries_until(end: u32, subflows: impl Fn(u32) -> Vec<Subflow>) -> Vec<Vec<Health>> {
         let (mut liveness, start) = (Liveness::default(), Instant::now() + Duration::from_secs(10));
         let at = |ms: u32| start + Duration::from_millis(ms.into());
         (0..=end / 50).map(|n| liveness.judge(at(50 * n), &subflows(50 * n), |_| false)).collect()
@@ -178,6 +193,16 @@ mod tests {
         let found = judge_until(150, |ms| vec![established(1, 9, 1), established(2, 9, ms)]);
         assert!(found[..3].iter().all(|each| *each == [Answering, Answering]), "{found:?}");
         assert_eq!(found[3], [Answering, Dead]);
+    }
+
+    #[test]
+    fn acknowledgments_of_nothing_are_no_answers() {
+        let found = judge_deliveries_until(150, |ms| {
+            let (mut first, mut second) = (established(1, 9, 1), established(2, 9, 1));
+            (first.tcp.delivered, second.tcp.delivered) = (Some(ms), Some(7));
+            vec![first, second]
+        });
+        assert_eq!((&found[2], &found[3]), (&vec![Answering, Answering], &vec![Answering, Dead]));
     }
 
     #[test]

@@ -127,6 +127,7 @@ impl ClosedSubflow {
             buffer_limited_us: None,
             unanswered_probes: 0,
             backoff: 0,
+            delivered: None,
             last_ack_ms: 0,
             window_scales: None,
         };

@@ -33,7 +33,8 @@ pub(super) struct Hooks {
     dropped: MapHandle,
     ingress: OwnedFd,
     egress: OwnedFd,
-    attached: Mutex<Attached>,
+    /// `None`: it was detached for good.
+    attached: Mutex<Option<Attached>>,
 }
 
 /// What is attached and written.
@@ -49,7 +50,7 @@ struct Attached {
 impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hooks")
-            .field("interfaces", &self.attached().interfaces.keys())
+            .field("interfaces", &self.attached().as_ref().map(|attached| attached.interfaces.keys()))
             .finish_non_exhaustive()
     }
 }
@@ -81,12 +82,12 @@ impl Hooks {
         )?;
         let namespace = NetNs::current().map_err(failed)?;
         let program = skeleton.progs.select_socket.as_fd();
-        hooks.attached().lookup =
-            Some(bpf_link::attach_to_namespace(program, namespace.as_fd()).map_err(failed)?);
+        let lookup = Some(bpf_link::attach_to_namespace(program, namespace.as_fd()).map_err(failed)?);
+        *hooks.attached() = Some(Attached { lookup, ..Attached::default() });
         Ok(hooks)
     }
 
-    fn attached(&self) -> MutexGuard<'_, Attached> {
+    fn attached(&self) -> MutexGuard<'_, Option<Attached>> {
         self.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,9 +96,11 @@ impl Hooks {
         bpf::set_socket(&self.sockets, number, socket)
     }
 
-    /// Attaches to exactly these interfaces, given by their indices. Those that it is attached to already, it stays.
+    /// Attaches to exactly these interfaces, given by their indices. Those that it is attached to already, it stays. Does nothing
+    /// after [`detach`](Self::detach).
     pub(super) fn attach(&self, indices: &[u32]) -> Result<(), BpfError> {
         let mut attached = self.attached();
+        let Some(attached) = attached.as_mut() else { return Ok(()) };
         attached.interfaces.retain(|index, _| {
             let keeps = indices.contains(index);
             if !keeps {
@@ -124,6 +127,7 @@ impl Hooks {
     /// Sets the networks that are not carried.
     pub(super) fn set_networks(&self, networks: BTreeMap<IpNet, NetworkKind>) -> Result<(), BpfError> {
         let mut attached = self.attached();
+        let Some(attached) = attached.as_mut() else { return Ok(()) };
         for (network, kind) in &networks {
             if attached.networks.get(network) != Some(kind) {
                 bpf::update(&self.networks, bytemuck::bytes_of(&network_key(network)), &kind.number())?;
@@ -154,9 +158,9 @@ impl Hooks {
         lookup(&self.dropped, &0u32.to_ne_bytes()).ok().flatten().unwrap_or(0)
     }
 
-    /// Detaches all programs.
+    /// Detaches all programs, for good.
     pub(super) fn detach(&self) {
-        let Attached { lookup, interfaces, .. } = std::mem::take(&mut *self.attached());
+        let Some(Attached { lookup, interfaces, .. }) = self.attached().take() else { return };
         // The interfaces first: no service of this host may get what was for others.
         drop(interfaces);
         drop(lookup);
