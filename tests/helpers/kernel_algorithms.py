@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import time
@@ -23,9 +24,9 @@ RECORDS = pathlib.Path("/run/plait/congestion")
 
 
 def available() -> set[str]:
-    """The kernel's names of plait's algorithms, without their prefix."""
-    names = AVAILABLE.read_text().split()
-    return {name.removeprefix("plait_") for name in names if name.startswith("plait_")}
+    """The kernel's names of plait's algorithms, without their prefix, but for schedulers of gateways (`plait_e4711`)."""
+    names = [name.removeprefix("plait_") for name in AVAILABLE.read_text().split() if name.startswith("plait_")]
+    return {name for name in names if not re.fullmatch(r"[a-z]\d+", name)}
 
 
 def setting(host) -> str:

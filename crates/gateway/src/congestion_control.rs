@@ -1,4 +1,5 @@
-//! The congestion control of a gateway's MPTCP sockets: the host's default, unless that is bbr; or a scheduler, which is one.
+//! The congestion control of a gateway's MPTCP sockets. A scheduler is one, which controls each subflow by the kernel's cubic: it is `ecf`
+//! unless something else is chosen, or the host's default is neither cubic nor bbr.
 //!
 //! Linux's MPTCP was observed to deliver wrong bytes with bbr when paths are cut, without plait too. Only mode `sealed`
 //! notices that.
@@ -8,15 +9,19 @@ use std::io;
 use std::os::fd::AsFd;
 
 use plait_linux::congestion_control::{default_congestion_control, is_bbr};
-use plait_scheduler::{Registered, SchedulerConfig};
+use plait_proto::option::Mode;
+use plait_scheduler::{Registered, Scheduler, SchedulerConfig};
 use rustix::net::sockopt::set_tcp_congestion;
 use socket2::{Domain, Protocol, Socket, Type};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::error::StartError;
 
+/// What schedulers control subflows by.
+const CUBIC: &str = "cubic";
+
 /// In place of bbr, the first that the kernel has; it always has the last.
-const REPLACEMENTS: [&str; 2] = ["cubic", "reno"];
+const REPLACEMENTS: [&str; 2] = [CUBIC, "reno"];
 
 /// What a gateway sets on its MPTCP sockets.
 #[derive(Debug)]
@@ -28,13 +33,14 @@ pub(crate) struct CongestionControl {
 }
 
 impl CongestionControl {
-    /// The algorithm of this name, or the scheduler, or what is used without a choice.
+    /// The algorithm of this name, or the scheduler, or what is used in a mode without a choice.
     ///
     /// # Errors
     /// Both are given. The kernel has no such algorithm, or this process may not use it. The scheduler cannot be registered.
     pub(crate) fn choose(
         name: Option<&str>,
         scheduler: Option<&SchedulerConfig>,
+        mode: Mode,
     ) -> Result<CongestionControl, StartError> {
         match (name, scheduler) {
             (Some(name), Some(scheduler)) => Err(StartError::SchedulerWithAlgorithm {
@@ -42,16 +48,32 @@ impl CongestionControl {
                 name: name.to_owned(),
             }),
             (Some(name), None) => CongestionControl::named(name),
-            (None, Some(scheduler)) => {
-                let registered = Registered::new(scheduler).map_err(|reason| StartError::Scheduler {
-                    scheduler: scheduler.clone(),
-                    reason: Box::new(reason),
-                })?;
-                let chosen = CongestionControl::named(registered.name())?;
-                Ok(CongestionControl { scheduler: Some((registered, scheduler.clone())), ..chosen })
-            }
-            (None, None) => Ok(CongestionControl::default_of_host()),
+            (None, Some(scheduler)) => CongestionControl::scheduled(scheduler),
+            (None, None) => Ok(CongestionControl::default_for(mode)),
         }
+    }
+
+    fn scheduled(scheduler: &SchedulerConfig) -> Result<CongestionControl, StartError> {
+        let registered = Registered::new(scheduler).map_err(|reason| StartError::Scheduler {
+            scheduler: scheduler.clone(),
+            reason: Box::new(reason),
+        })?;
+        let chosen = CongestionControl::named(registered.name())?;
+        Ok(CongestionControl { scheduler: Some((registered, scheduler.clone())), ..chosen })
+    }
+
+    fn default_for(mode: Mode) -> CongestionControl {
+        let default = default_congestion_control().unwrap_or_default();
+        let is_replaced = default == CUBIC || is_bbr(&default);
+        // Scrambling hides less, the fewer bytes the other paths carry.
+        let is_scrambled = matches!(mode, Mode::Xor64 | Mode::Stream);
+        if !is_replaced || is_scrambled {
+            return CongestionControl::default_of_host();
+        }
+        CongestionControl::scheduled(&Scheduler::Ecf.into()).unwrap_or_else(|error| {
+            debug!("connections use the kernel's scheduler: {error}");
+            CongestionControl::default_of_host()
+        })
     }
 
     fn named(name: &str) -> Result<CongestionControl, StartError> {

@@ -104,8 +104,11 @@ impl Gateway {
         let places_per_carried = u32::try_from(max_accepted / max_carried).unwrap_or(1);
         let max_carried = max_carried.min(settings.max_connections);
         remove_leftovers();
-        let congestion_control =
-            CongestionControl::choose(settings.congestion_control.as_deref(), settings.scheduler.as_ref())?;
+        let congestion_control = CongestionControl::choose(
+            settings.congestion_control.as_deref(),
+            settings.scheduler.as_ref(),
+            settings.policy.mode(),
+        )?;
         let negotiation = Negotiation::start(settings.policy, settings.signal, check_not_protected, other)?;
         Ok(Arc::new(Gateway {
             descriptor_limit,

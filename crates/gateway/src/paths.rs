@@ -11,6 +11,7 @@ mod path_limits;
 mod path_name;
 mod path_watch;
 mod plan;
+mod quiet;
 mod quota_file;
 mod roles;
 mod routes;

@@ -28,6 +28,8 @@ pub(super) enum Health {
     Opening,
     /// What was sent is acknowledged, or is not due yet.
     Answering,
+    /// The peer sends on others only ([`super::quiet`]): it may have closed this one.
+    InDoubt,
     /// What was sent is overdue, and no other subflow is known to work.
     Silent,
     /// It should be closed.
@@ -149,21 +151,15 @@ const MIN_RTO_US: u64 = 200_000;
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
+    use super::super::testing;
     use super::*;
     use Health::{Answering, Closed, Dead, Opening, Silent};
 
     /// A subflow with a round-trip time of 50 ms, last acknowledged so many milliseconds ago.
     fn subflow(number: u8, state: State, unacked: u32, last_ack_ms: u32) -> Subflow {
-        let tcp = json!({
-            "state": state, "rtt_us": 50_000, "rto_us": 250_000, "unacked": unacked, "rtt_variance_us": 0, "cwnd": 10,
-            "mss": 1428, "lost": 0, "retransmissions": 0, "bytes_acked": 0, "bytes_received": 0
-        });
-        let mut tcp: TcpInfo = serde_json::from_value(tcp).expect("it is complete");
-        tcp.last_ack_ms = last_ack_ms;
-        let local = SocketAddr::from(([10, 0, number, 1], 1000));
-        Subflow { local, remote: SocketAddr::from(([10, 0, 0, 2], 443)), tcp }
+        let mut subflow = testing::subflow(number, state);
+        (subflow.tcp.unacked, subflow.tcp.last_ack_ms) = (unacked, last_ack_ms);
+        subflow
     }
 
     fn established(number: u8, unacked: u32, last_ack_ms: u32) -> Subflow {

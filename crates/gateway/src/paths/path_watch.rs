@@ -4,7 +4,8 @@
 //! path, managed from user space; once the first flight ([`crate::handshake::FirstFlight`]) is DATA_ACKed, one subflow per
 //! further interface is created. From then on [`PathWatch::run`] compares the subflows with the interfaces, often while the
 //! connection is in use, and whenever the kernel reports a change: a subflow that is not answered ([`super::liveness`]) is
-//! closed, a path without one that answers is tried again ([`super::plan`]), and a new interface is used.
+//! closed, a path without one that answers, or on which the peer has stopped sending ([`super::quiet`]), is tried again
+//! ([`super::plan`]), and a new interface is used.
 //!
 //! The connections are those of a gateway, or those that the kernel module protects ([`crate::kmod`]).
 
@@ -24,6 +25,7 @@ use tracing::debug;
 use super::events::PathEvent;
 use super::liveness::{Health, Liveness, OPEN_TIMEOUT};
 use super::plan::Plan;
+use super::quiet::Quiet;
 use super::subflows::Subflows;
 use super::watched::{Pace, Watched};
 
@@ -46,6 +48,7 @@ pub(crate) struct PathWatch<'a> {
     backups: HashSet<(SocketAddr, SocketAddr)>,
     plan: Plan,
     liveness: Liveness,
+    quiet: Quiet,
     pace: Pace,
     /// When the connection was last seen to have a subflow.
     last_path: Instant,
@@ -75,6 +78,7 @@ impl<'a> PathWatch<'a> {
             backups: HashSet::new(),
             plan: Plan::new(peer, interface),
             liveness: Liveness::default(),
+            quiet: Quiet::default(),
             pace: Pace::new(),
             last_path: Instant::now(),
         }
@@ -158,7 +162,13 @@ impl<'a> PathWatch<'a> {
             self.last_path = Instant::now();
         }
         let usable = self.subflows.usable();
-        let health = self.liveness.judge(Instant::now(), subflows, |local| self.subflows.is_gone(local));
+        let now = Instant::now();
+        let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
+        for (health, in_doubt) in health.iter_mut().zip(self.quiet.in_doubt(now, subflows)) {
+            if in_doubt && *health == Health::Answering {
+                *health = Health::InDoubt;
+            }
+        }
         let with_health: Vec<_> = subflows.iter().zip(health).collect();
         let is_blocked = |subflow: &Subflow| self.subflows.is_blocked(subflow.local.ip().to_canonical());
         let is_lost = |(subflow, health): &&(&Subflow, Health)| {

@@ -12,6 +12,10 @@ use crate::socket::canonical;
 /// From one attempt to create a subflow to the next: at first, and at most.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 
+/// From one attempt to the next, if the last one was answered, and the peer has reset the subflow: it sends a first window on each, some
+/// 15 KB.
+const RESET_DELAY: Duration = Duration::from_secs(1);
+
 /// Announced addresses kept per connection; a malicious peer may announce any number.
 const MAX_ANNOUNCED: usize = 16;
 
@@ -32,6 +36,8 @@ struct Attempts {
     due: Instant,
     /// The interface had a subflow.
     was_live: bool,
+    /// The last attempt has led to a subflow.
+    answered: bool,
     last: Outcome,
     /// Subflows closed by this end whose event is still to come.
     closed_here: u32,
@@ -44,6 +50,8 @@ enum Outcome {
     Live,
     /// None yet, or silence.
     Open,
+    /// A subflow that the peer has reset, as if nothing but the smallest packets arrives.
+    Reset,
     /// A reset.
     Rejected,
 }
@@ -77,7 +85,11 @@ impl Plan {
                 if attempts.closed_here > 0 {
                     attempts.closed_here -= 1;
                 } else if attempts.last != Outcome::Live {
-                    attempts.last = if by_peer { Outcome::Rejected } else { Outcome::Open };
+                    attempts.last = match by_peer {
+                        false => Outcome::Open,
+                        true if attempts.answered => Outcome::Reset,
+                        true => Outcome::Rejected,
+                    };
                 }
             }
             PathEvent::Changed => {}
@@ -122,6 +134,7 @@ impl Plan {
     /// it had lost one before.
     pub(super) fn set_live(&mut self, interface: u32) -> bool {
         let attempts = self.attempts(interface);
+        attempts.answered = true;
         if attempts.due > Instant::now() {
             return false;
         }
@@ -143,7 +156,7 @@ impl Plan {
     /// Whether the interface had a subflow, and an attempt to create another one has failed.
     pub(super) fn is_probe(&self, interface: u32) -> bool {
         let attempts = self.attempts.get(&interface);
-        attempts.is_some_and(|attempts| attempts.is_lost() && attempts.last == Outcome::Open)
+        attempts.is_some_and(|attempts| attempts.is_lost() && attempts.last != Outcome::Live)
     }
 
     /// Puts off an attempt.
@@ -167,11 +180,15 @@ impl Plan {
     }
 
     /// Records an attempt, and returns the identifier of its local address. A connection that is in use looks for a path that it
-    /// has lost all the time, by two SYNs a second, unless the peer resets it.
+    /// has lost all the time, by two SYNs a second, or one if the peer resets the subflows, unless it resets the SYNs.
     pub(super) fn record_attempt(&mut self, interface: u32, source: IpAddr, in_use: bool) -> u8 {
         let attempts = self.attempts(interface);
-        let max = if in_use && attempts.is_lost() { RETRY_DELAY.0 } else { RETRY_DELAY.1 };
-        attempts.last = Outcome::Open;
+        let max = match attempts.last {
+            _ if !in_use || !attempts.is_lost() => RETRY_DELAY.1,
+            Outcome::Reset => RESET_DELAY,
+            _ => RETRY_DELAY.0,
+        };
+        (attempts.last, attempts.answered) = (Outcome::Open, false);
         attempts.due = Instant::now() + attempts.delay.min(max);
         attempts.delay = (attempts.delay * 2).min(max);
         self.identifier(source)
@@ -182,6 +199,7 @@ impl Plan {
             delay: RETRY_DELAY.0,
             due: Instant::now(),
             was_live: false,
+            answered: false,
             last: Outcome::Live,
             closed_here: 0,
         })
@@ -198,7 +216,7 @@ impl Plan {
 }
 
 impl Attempts {
-    /// Whether the interface had a subflow, and the peer does not reset a further one.
+    /// Whether the interface had a subflow, and the peer does not reject a further one.
     fn is_lost(&self) -> bool {
         self.was_live && self.last != Outcome::Rejected
     }
@@ -257,6 +275,20 @@ mod tests {
         };
         assert!(attempt(true) <= RETRY_DELAY.0);
         assert!(attempt(false) > RETRY_DELAY.0 * 100);
+    }
+
+    #[test]
+    fn subflows_that_the_peer_resets_are_tried_once_a_second() {
+        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
+        plan.set_live(1);
+        for _ in 0..20 {
+            plan.record_attempt(1, LOCAL, true);
+            plan.set_live(1);
+            plan.apply(PathEvent::Closed { interface: 1, by_peer: true });
+            assert!(!plan.is_rejected());
+        }
+        let delay = plan.next_retry().expect("it was tried").duration_since(Instant::now());
+        assert!(RETRY_DELAY.0 < delay && delay <= RESET_DELAY, "{delay:?}");
     }
 
     #[test]

@@ -1,6 +1,22 @@
-//! Interfaces of tests.
+//! Interfaces and subflows of tests.
+
+use std::net::SocketAddr;
 
 use plait_linux::interfaces::{Address, Interface, Scope};
+use plait_linux::mptcp::Subflow;
+use plait_linux::{State, TcpInfo};
+use serde_json::json;
+
+/// A subflow by the path with this number, with a round-trip time of 50 ms, on which nothing is under way.
+pub(super) fn subflow(number: u8, state: State) -> Subflow {
+    let tcp = json!({
+        "state": state, "rtt_us": 50_000, "rto_us": 250_000, "unacked": 0, "rtt_variance_us": 0, "cwnd": 10,
+        "mss": 1428, "lost": 0, "retransmissions": 0, "bytes_acked": 0, "bytes_received": 0
+    });
+    let tcp: TcpInfo = serde_json::from_value(tcp).expect("it is complete");
+    let local = SocketAddr::from(([10, 0, number, 1], 1000));
+    Subflow { local, remote: SocketAddr::from(([10, 0, 0, 2], 443)), tcp }
+}
 
 /// An interface that is up, with these addresses of 24 bits of network.
 pub(super) fn interface(name: &str, addresses: &[&str]) -> Interface {
