@@ -25,7 +25,9 @@ RECORDS = pathlib.Path("/run/plait/congestion")
 
 def available() -> set[str]:
     """The kernel's names of plait's algorithms, without their prefix, but for schedulers of gateways (`plait_e4711`)."""
-    names = [name.removeprefix("plait_") for name in AVAILABLE.read_text().split() if name.startswith("plait_")]
+    names = [
+        name.removeprefix("plait_") for name in AVAILABLE.read_text().split() if name.startswith("plait_")
+    ]
     return {name for name in names if not re.fullmatch(r"[a-z]\d+", name)}
 
 

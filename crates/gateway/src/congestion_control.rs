@@ -12,9 +12,11 @@ use plait_linux::congestion_control::{default_congestion_control, is_bbr};
 use plait_proto::option::Mode;
 use plait_scheduler::{Registered, Scheduler, SchedulerConfig};
 use rustix::net::sockopt::set_tcp_congestion;
+use rustix::process::Rlimit;
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::{debug, info, warn};
 
+use crate::capacity::is_low;
 use crate::error::StartError;
 
 /// What schedulers control subflows by.
@@ -33,7 +35,7 @@ pub(crate) struct CongestionControl {
 }
 
 impl CongestionControl {
-    /// The algorithm of this name, or the scheduler, or what is used in a mode without a choice.
+    /// The algorithm of this name, or the scheduler, or what is used without a choice, in a mode and with a limit of open files.
     ///
     /// # Errors
     /// Both are given. The kernel has no such algorithm, or this process may not use it. The scheduler cannot be registered.
@@ -41,6 +43,7 @@ impl CongestionControl {
         name: Option<&str>,
         scheduler: Option<&SchedulerConfig>,
         mode: Mode,
+        descriptors: Rlimit,
     ) -> Result<CongestionControl, StartError> {
         match (name, scheduler) {
             (Some(name), Some(scheduler)) => Err(StartError::SchedulerWithAlgorithm {
@@ -49,7 +52,7 @@ impl CongestionControl {
             }),
             (Some(name), None) => CongestionControl::named(name),
             (None, Some(scheduler)) => CongestionControl::scheduled(scheduler),
-            (None, None) => Ok(CongestionControl::default_for(mode)),
+            (None, None) => Ok(CongestionControl::default_for(mode, descriptors)),
         }
     }
 
@@ -62,18 +65,27 @@ impl CongestionControl {
         Ok(CongestionControl { scheduler: Some((registered, scheduler.clone())), ..chosen })
     }
 
-    fn default_for(mode: Mode) -> CongestionControl {
+    fn default_for(mode: Mode, descriptors: Rlimit) -> CongestionControl {
         let default = default_congestion_control().unwrap_or_default();
-        let is_replaced = default == CUBIC || is_bbr(&default);
         // Scrambling hides less, the fewer bytes the other paths carry.
         let is_scrambled = matches!(mode, Mode::Xor64 | Mode::Stream);
-        if !is_replaced || is_scrambled {
-            return CongestionControl::default_of_host();
+        if (default == CUBIC || is_bbr(&default)) && !is_scrambled && !is_low(descriptors) {
+            match CongestionControl::scheduled(&Scheduler::Ecf.into()) {
+                Ok(chosen) => {
+                    tell_of_replacement(CUBIC, &default);
+                    return chosen;
+                }
+                Err(error) => debug!("connections use the kernel's scheduler: {error}"),
+            }
         }
-        CongestionControl::scheduled(&Scheduler::Ecf.into()).unwrap_or_else(|error| {
-            debug!("connections use the kernel's scheduler: {error}");
-            CongestionControl::default_of_host()
-        })
+        if !is_bbr(&default) {
+            return CongestionControl { name: None, scheduler: None };
+        }
+        let name = REPLACEMENTS.into_iter().find(|name| try_out(name).is_ok());
+        if let Some(name) = name {
+            tell_of_replacement(name, &default);
+        }
+        CongestionControl { name: name.map(str::to_owned), scheduler: None }
     }
 
     fn named(name: &str) -> Result<CongestionControl, StartError> {
@@ -81,24 +93,14 @@ impl CongestionControl {
         Ok(CongestionControl { name: Some(name.to_owned()), scheduler: None })
     }
 
-    fn default_of_host() -> CongestionControl {
-        let default = default_congestion_control().unwrap_or_default();
-        if !is_bbr(&default) {
-            return CongestionControl { name: None, scheduler: None };
-        }
-        let name = REPLACEMENTS.into_iter().find(|name| try_out(name).is_ok());
-        if let Some(name) = name {
-            info!(
-                "connections use {name} instead of {default}, this host's default congestion control, with which Linux's \
-                 MPTCP can deliver wrong bytes when a path is cut; --congestion-control chooses"
-            );
-        }
-        CongestionControl { name: name.map(str::to_owned), scheduler: None }
-    }
-
     /// The scheduler.
     pub(crate) fn scheduler(&self) -> Option<&SchedulerConfig> {
         self.scheduler.as_ref().map(|(_, configuration)| configuration)
+    }
+
+    /// The descriptors that it takes.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.scheduler.as_ref().map_or(0, |(registered, _)| registered.descriptors())
     }
 
     /// Sets weights, tiers or ranks of interfaces, by name, that the scheduler's configuration does not name itself.
@@ -115,6 +117,16 @@ impl CongestionControl {
             Some(name) => Ok(set_tcp_congestion(socket, name)?),
             None => Ok(()),
         }
+    }
+}
+
+/// Tells that an algorithm takes the place of bbr.
+fn tell_of_replacement(name: &str, default: &str) {
+    if is_bbr(default) {
+        info!(
+            "connections use {name} instead of {default}, this host's default congestion control, with which Linux's MPTCP can \
+             deliver wrong bytes when a path is cut; --congestion-control chooses"
+        );
     }
 }
 

@@ -95,7 +95,14 @@ impl Gateway {
     ) -> Result<Arc<Gateway>, StartError> {
         settings.prepare()?;
         let descriptor_limit = raise_descriptor_limit();
-        let (max_carried, max_accepted) = capacity(descriptor_limit);
+        remove_leftovers();
+        let congestion_control = CongestionControl::choose(
+            settings.congestion_control.as_deref(),
+            settings.scheduler.as_ref(),
+            settings.policy.mode(),
+            descriptor_limit,
+        )?;
+        let (max_carried, max_accepted) = capacity(descriptor_limit, congestion_control.descriptors());
         if max_carried < settings.max_connections {
             warn!(
                 "this process's limit of open files (`ulimit -Hn`) allows {max_carried} connections at once: further ones wait"
@@ -103,12 +110,6 @@ impl Gateway {
         }
         let places_per_carried = u32::try_from(max_accepted / max_carried).unwrap_or(1);
         let max_carried = max_carried.min(settings.max_connections);
-        remove_leftovers();
-        let congestion_control = CongestionControl::choose(
-            settings.congestion_control.as_deref(),
-            settings.scheduler.as_ref(),
-            settings.policy.mode(),
-        )?;
         let negotiation = Negotiation::start(settings.policy, settings.signal, check_not_protected, other)?;
         Ok(Arc::new(Gateway {
             descriptor_limit,

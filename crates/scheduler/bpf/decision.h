@@ -19,6 +19,11 @@
  * queues of most links.
  */
 #define FULL_TIME 100000ull
+/*
+ * Within this round-trip time, us, a path crosses no slow link as a rule. Nor is its rate measured by packets without data: their answers
+ * come while the peer still opens the subflow, which merges them.
+ */
+#define NEAR 1000u
 /* Within this time a subflow that is ahead of its share loses its lead, us. */
 #define SHARE_TIME SECOND
 
@@ -70,8 +75,10 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))
 		return open_by(question, PLAIT_REASON_FAST);
-	if (!question->mine.rate)
-		return close_by(question, PLAIT_REASON_UNKNOWN);
+	if (!question->mine.rate) {
+		return question->mine.rtt_min <= NEAR ? open_by(question, PLAIT_REASON_UNKNOWN)
+						      : close_by(question, PLAIT_REASON_UNKNOWN);
+	}
 	/* An open subflow stays open for a little longer, so that it is not opened and closed all the time. */
 	if (question->is_open) {
 		queued += queued / 4;

@@ -49,15 +49,15 @@ enum plait_reason {
 	PLAIT_REASON_IN_TIME, /* open: a burst arrives before the data runs out */
 	PLAIT_REASON_LATE,    /* closed: the best subflow would have sent all data before a burst arrives */
 	PLAIT_REASON_WINDOW,  /* closed: the receive window would be full before a burst arrives */
-	PLAIT_REASON_UNKNOWN, /* closed: its rate was not measured */
-	PLAIT_REASON_RTT,     /* closed: another subflow has a lower round-trip time */
-	PLAIT_REASON_SHARE,   /* limited: it is ahead of its share */
-	PLAIT_REASON_BEHIND,  /* open: it is not ahead of its share */
-	PLAIT_REASON_FIRST,   /* open: no usable subflow is to be preferred */
-	PLAIT_REASON_FULL,    /* open: those to be preferred have more to send than they can */
-	PLAIT_REASON_SPARE,   /* closed: those to be preferred suffice */
-	PLAIT_REASON_TARGET,  /* open or limited: those to be preferred miss the target */
-	PLAIT_REASON_FILE,    /* a user's scheduler decided */
+	PLAIT_REASON_UNKNOWN, /* its rate was not measured: closed, unless its round-trip time is at most a millisecond */
+	PLAIT_REASON_RTT,    /* closed: another subflow has a lower round-trip time */
+	PLAIT_REASON_SHARE,  /* limited: it is ahead of its share */
+	PLAIT_REASON_BEHIND, /* open: it is not ahead of its share */
+	PLAIT_REASON_FIRST,  /* open: no usable subflow is to be preferred */
+	PLAIT_REASON_FULL,   /* open: those to be preferred have more to send than they can */
+	PLAIT_REASON_SPARE,  /* closed: those to be preferred suffice */
+	PLAIT_REASON_TARGET, /* open or limited: those to be preferred miss the target */
+	PLAIT_REASON_FILE,   /* a user's scheduler decided */
 };
 
 /** A subflow as a scheduler sees it. */

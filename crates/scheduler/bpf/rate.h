@@ -37,11 +37,12 @@ static __always_inline __u64 delivery_rate(struct tcp_sock *tcp)
 	return interval ? (__u64)tcp->rate_delivered * tcp->mss_cache * SECOND / interval : 0;
 }
 
+/* 0 if it is not known, nor bounded by a round trip so short. */
 static __always_inline __u64 window_rate(struct tcp_sock *tcp)
 {
 	__u32 srtt = tcp->srtt_us;
 
-	return srtt ? (__u64)tcp->snd_cwnd * tcp->mss_cache * 8 * SECOND / srtt : 0;
+	return srtt > 8 * NEAR ? (__u64)tcp->snd_cwnd * tcp->mss_cache * 8 * SECOND / srtt : 0;
 }
 
 /* Round trips of slow start until a burst was sent, but for the first, in us. */

@@ -20,7 +20,7 @@ pub struct Registered {
     targets: MapHandle,
     _link: Mutex<Link>,
     /// To interfaces.
-    _links: Vec<OwnedFd>,
+    links: Vec<OwnedFd>,
 }
 
 impl Registered {
@@ -42,7 +42,7 @@ impl Registered {
             .find(|map| map.map_type() == MapType::StructOps)
             .ok_or_else(object::not_found)?;
         let link = map.attach_struct_ops().map_err(Error::kernel("register the scheduler"))?;
-        Ok(Registered { name, path_options, targets, _link: Mutex::new(link), _links: links })
+        Ok(Registered { name, path_options, targets, _link: Mutex::new(link), links })
     }
 
     /// Replaces the options of paths, of existing connections too.
@@ -51,6 +51,12 @@ impl Registered {
     /// The kernel's reason.
     pub fn set_options(&self, configuration: &SchedulerConfig) -> Result<(), Error> {
         options::write(configuration, &self.path_options, &self.targets)
+    }
+
+    /// The descriptors that it takes.
+    pub fn descriptors(&self) -> usize {
+        // The maps, the link and one of its own.
+        4 + self.links.len()
     }
 
     /// Its name in the kernel.
