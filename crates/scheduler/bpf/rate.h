@@ -37,12 +37,11 @@ static __always_inline __u64 delivery_rate(struct tcp_sock *tcp)
 	return interval ? (__u64)tcp->rate_delivered * tcp->mss_cache * SECOND / interval : 0;
 }
 
-/* 0 if it is not known, nor bounded by a round trip so short. */
 static __always_inline __u64 window_rate(struct tcp_sock *tcp)
 {
 	__u32 srtt = tcp->srtt_us;
 
-	return srtt > 8 * NEAR ? (__u64)tcp->snd_cwnd * tcp->mss_cache * 8 * SECOND / srtt : 0;
+	return srtt ? (__u64)tcp->snd_cwnd * tcp->mss_cache * 8 * SECOND / srtt : 0;
 }
 
 /* Round trips of slow start until a burst was sent, but for the first, in us. */
@@ -134,7 +133,8 @@ static __always_inline __u64 rate_of_sibling(struct tcp_sock *tcp)
 {
 	__u64 delivered = delivery_rate(tcp), possible = window_rate(tcp);
 
-	return delivered > possible ? delivered : possible;
+	/* A round trip so short does not limit what a window carries. */
+	return delivered > possible || tcp->srtt_us <= 8 * NEAR ? delivered : possible;
 }
 
 #endif
