@@ -193,14 +193,17 @@ def test_whole_host_restarts_under_load(web, documents):
     assert done.returncode == 0 and "kill switch" in done.stdout, done.stderr
 
 
+def router_file(exit) -> str:
+    return f'exit = "{exit.url}"\n[paths]\neth = "trusted"\n[router]\ninterfaces = ["lan0"]\n'
+
+
 def test_router_restarts_under_load(web, lan, documents):
     """Of a host behind it, a download goes on, 400 connections work, and datagrams are carried by the one that runs."""
     file = random_file(documents, 50_000_000)
     echo_server(web.far, 7000, FAR)
     echo_datagrams(web.far, FAR, 7)
-    text = f'exit = "{web.url}"\n[paths]\neth = "trusted"\n[router]\ninterfaces = ["lan0"]\n'
     before = lan.traces()
-    daemon = Daemon(lan.router, text).start()
+    daemon = Daemon(lan.router, router_file(web)).start()
     command = ("sh", "-c", f"curl -sS --limit-rate 10M http://{FAR}/{file.name} | sha256sum")
     download = lan.host.start(*command, stdout=subprocess.PIPE, text=True)
     clients = lan.host.start(sys.executable, "-c", CLIENTS, FAR, 7000, 400, stdout=subprocess.PIPE, text=True)
@@ -230,9 +233,7 @@ def test_replaced_router_leaves_the_interfaces_while_addresses_change(web, lan):
                 for verb in ("add", "del"):
                     subprocess.run(("ip", "addr", verb, "192.0.2.77/32", "dev", "lo"), check=True)
 
-    daemon = Daemon(
-        lan.router, f'exit = "{web.url}"\n[paths]\neth = "trusted"\n[router]\ninterfaces = ["lan0"]\n'
-    ).start()
+    daemon = Daemon(lan.router, router_file(web)).start()
     changing = threading.Thread(target=change)
     changing.start()
     try:

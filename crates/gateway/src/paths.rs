@@ -11,7 +11,6 @@ mod path_limits;
 mod path_name;
 mod path_watch;
 mod plan;
-mod quiet;
 mod quota_file;
 mod roles;
 mod routes;
@@ -20,6 +19,7 @@ mod rules;
 mod scheduler_paths;
 mod silence;
 mod subflows;
+mod suspects;
 #[cfg(test)]
 mod testing;
 mod watched;

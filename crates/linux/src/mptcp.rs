@@ -162,6 +162,9 @@ pub struct FullInfo {
     pub subflows: Vec<Subflow>,
 }
 
+/// The addresses of a subflow: the local one, and the peer's.
+pub type SubflowEnds = (SocketAddr, SocketAddr);
+
 /// A subflow of a connection: its addresses and `TCP_INFO`.
 ///
 /// IPv4-mapped addresses are converted to IPv4.
@@ -200,6 +203,12 @@ impl FullInfo {
 }
 
 impl Subflow {
+    /// Its addresses, local and the peer's, by which it is known within its connection.
+    #[must_use]
+    pub fn ends(&self) -> SubflowEnds {
+        (self.local, self.remote)
+    }
+
     /// Parses a `struct mptcp_subflow_addrs` and a `struct tcp_info`; `None` if the subflow has no addresses or its
     /// state cannot be parsed.
     fn parse(addresses: &[u8], tcp: &[u8]) -> Option<Subflow> {

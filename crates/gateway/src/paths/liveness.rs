@@ -12,10 +12,10 @@
 //! delivered, and the path gets a new subflow, which need not wait for the old one's retransmission timeout, doubled each time.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use plait_linux::mptcp::Subflow;
+use plait_linux::mptcp::{Subflow, SubflowEnds};
 use plait_linux::{State, TcpInfo};
 
 /// The time for a SYN-ACK: the kernel sends four SYNs in it, one a second; before Linux 6.5, three.
@@ -28,8 +28,8 @@ pub(super) enum Health {
     Opening,
     /// What was sent is acknowledged, or is not due yet.
     Answering,
-    /// The peer sends on others only ([`super::quiet`]): it may have closed this one.
-    InDoubt,
+    /// The peer sends on others only ([`super::suspects`]): it may have closed this one.
+    Suspected,
     /// What was sent is overdue, and no other subflow is known to work.
     Silent,
     /// It should be closed.
@@ -41,10 +41,8 @@ pub(super) enum Health {
 /// The subflows of a connection that wait for an answer, and since when.
 #[derive(Default)]
 pub(super) struct Liveness {
-    waiting: HashMap<Ends, Wait>,
+    waiting: HashMap<SubflowEnds, Wait>,
 }
-
-type Ends = (SocketAddr, SocketAddr);
 
 /// A wait for an answer.
 #[derive(Clone, Copy)]
@@ -65,8 +63,7 @@ impl Liveness {
         is_gone: impl Fn(IpAddr) -> bool,
     ) -> Vec<Health> {
         let waits: Vec<Option<Wait>> = subflows.iter().map(|subflow| self.wait(now, subflow)).collect();
-        let ends = |subflow: &Subflow| (subflow.local, subflow.remote);
-        self.waiting.retain(|known, _| subflows.iter().any(|subflow| ends(subflow) == *known));
+        self.waiting.retain(|known, _| subflows.iter().any(|subflow| subflow.ends() == *known));
         let is_overdue = |index: usize| {
             is_gone(subflows[index].local.ip().to_canonical())
                 || waits[index].is_some_and(|wait| now.duration_since(wait.since) >= wait.timeout)
@@ -103,7 +100,7 @@ impl Liveness {
 
     /// The wait of a subflow, if it waits for an answer.
     fn wait(&mut self, now: Instant, subflow: &Subflow) -> Option<Wait> {
-        let (tcp, ends) = (&subflow.tcp, (subflow.local, subflow.remote));
+        let (tcp, ends) = (&subflow.tcp, subflow.ends());
         let opening = tcp.state == State::SynSent;
         if !opening && tcp.unacked == 0 && tcp.unanswered_probes == 0 {
             self.waiting.remove(&ends);

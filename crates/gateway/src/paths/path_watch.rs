@@ -4,7 +4,7 @@
 //! path, managed from user space; once the first flight ([`crate::handshake::FirstFlight`]) is DATA_ACKed, one subflow per
 //! further interface is created. From then on [`PathWatch::run`] compares the subflows with the interfaces, often while the
 //! connection is in use, and whenever the kernel reports a change: a subflow that is not answered ([`super::liveness`]) is
-//! closed, a path without one that answers, or on which the peer has stopped sending ([`super::quiet`]), is tried again
+//! closed, a path without one that answers, or on which the peer has stopped sending ([`super::suspects`]), is tried again
 //! ([`super::plan`]), and a new interface is used.
 //!
 //! The connections are those of a gateway, or those that the kernel module protects ([`crate::kmod`]).
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use plait_linux::State;
 use plait_linux::interfaces::Interface;
-use plait_linux::mptcp::{Subflow, Token};
+use plait_linux::mptcp::{Subflow, SubflowEnds, Token};
 use plait_linux::pm::Local;
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
@@ -25,8 +25,8 @@ use tracing::debug;
 use super::events::PathEvent;
 use super::liveness::{Health, Liveness, OPEN_TIMEOUT};
 use super::plan::Plan;
-use super::quiet::Quiet;
 use super::subflows::Subflows;
+use super::suspects::Suspects;
 use super::watched::{Pace, Watched};
 
 /// Interfaces are compared with subflows at least this often.
@@ -45,10 +45,10 @@ pub(crate) struct PathWatch<'a> {
     /// By rule of paths: whether the peer should send by others.
     paused: watch::Receiver<Vec<bool>>,
     /// The subflows that it should not send on, by their addresses.
-    backups: HashSet<(SocketAddr, SocketAddr)>,
+    backups: HashSet<SubflowEnds>,
     plan: Plan,
     liveness: Liveness,
-    quiet: Quiet,
+    suspects: Suspects,
     pace: Pace,
     /// When the connection was last seen to have a subflow.
     last_path: Instant,
@@ -78,7 +78,7 @@ impl<'a> PathWatch<'a> {
             backups: HashSet::new(),
             plan: Plan::new(peer, interface),
             liveness: Liveness::default(),
-            quiet: Quiet::default(),
+            suspects: Suspects::default(),
             pace: Pace::new(),
             last_path: Instant::now(),
         }
@@ -140,17 +140,16 @@ impl<'a> PathWatch<'a> {
         if paused.is_empty() {
             return;
         }
-        let ends = |subflow: &Subflow| (subflow.local, subflow.remote);
-        self.backups.retain(|known| subflows.iter().any(|subflow| ends(subflow) == *known));
+        self.backups.retain(|known| subflows.iter().any(|subflow| subflow.ends() == *known));
         for subflow in subflows.iter().filter(|subflow| subflow.tcp.state == State::Established) {
             let rule = self.subflows.rule_of(subflow.local.ip().to_canonical());
             // An idle connection does not matter.
             let wanted = self.pace.in_use() && rule.is_some_and(|rule| paused[rule]);
-            let is_backup = self.backups.contains(&ends(subflow));
+            let is_backup = self.backups.contains(&subflow.ends());
             if wanted != is_backup && self.subflows.set_backup(self.token, subflow, wanted) {
                 match wanted {
-                    true => self.backups.insert(ends(subflow)),
-                    false => self.backups.remove(&ends(subflow)),
+                    true => self.backups.insert(subflow.ends()),
+                    false => self.backups.remove(&subflow.ends()),
                 };
             }
         }
@@ -164,9 +163,9 @@ impl<'a> PathWatch<'a> {
         let usable = self.subflows.usable();
         let now = Instant::now();
         let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
-        for (health, in_doubt) in health.iter_mut().zip(self.quiet.in_doubt(now, subflows)) {
-            if in_doubt && *health == Health::Answering {
-                *health = Health::InDoubt;
+        for (health, is_suspect) in health.iter_mut().zip(self.suspects.find(now, subflows)) {
+            if is_suspect && *health == Health::Answering {
+                *health = Health::Suspected;
             }
         }
         let with_health: Vec<_> = subflows.iter().zip(health).collect();

@@ -14,7 +14,7 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(500), Duration:
 
 /// From one attempt to the next, if the last one was answered, and the peer has reset the subflow: it sends a first window on each, some
 /// 15 KB.
-const RESET_DELAY: Duration = Duration::from_secs(1);
+const RETRY_DELAY_AFTER_RESET: Duration = Duration::from_secs(1);
 
 /// Announced addresses kept per connection; a malicious peer may announce any number.
 const MAX_ANNOUNCED: usize = 16;
@@ -185,7 +185,7 @@ impl Plan {
         let attempts = self.attempts(interface);
         let max = match attempts.last {
             _ if !in_use || !attempts.is_lost() => RETRY_DELAY.1,
-            Outcome::Reset => RESET_DELAY,
+            Outcome::Reset => RETRY_DELAY_AFTER_RESET,
             _ => RETRY_DELAY.0,
         };
         (attempts.last, attempts.answered) = (Outcome::Open, false);
@@ -288,7 +288,7 @@ mod tests {
             assert!(!plan.is_rejected());
         }
         let delay = plan.next_retry().expect("it was tried").duration_since(Instant::now());
-        assert!(RETRY_DELAY.0 < delay && delay <= RESET_DELAY, "{delay:?}");
+        assert!(RETRY_DELAY.0 < delay && delay <= RETRY_DELAY_AFTER_RESET, "{delay:?}");
     }
 
     #[test]

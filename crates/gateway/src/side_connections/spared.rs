@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use plait_linux::State;
-use plait_linux::mptcp::{Info, Subflow};
+use plait_linux::mptcp::{Info, Subflow, SubflowEnds};
 
 /// Which end of a session opened its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(super) fn round_trip<'a>(subflows: impl Iterator<Item = &'a Subflow>) -> Opt
 
 /// How much each subflow of a connection was given to send.
 #[derive(Debug, Default)]
-pub(super) struct AssignedBytes(HashMap<(SocketAddr, SocketAddr), u64>);
+pub(super) struct AssignedBytes(HashMap<SubflowEnds, u64>);
 
 impl AssignedBytes {
     /// The only subflow that was given something since the last call; `None` if several were, or none.
@@ -85,7 +85,7 @@ impl AssignedBytes {
             let tcp = &subflow.tcp;
             let sent = tcp.bytes_sent? - tcp.bytes_retransmitted?.min(tcp.bytes_sent?);
             let given = sent + u64::from(tcp.bytes_not_sent?);
-            let ends = (subflow.local, subflow.remote);
+            let ends = subflow.ends();
             if self.0.get(&ends) != Some(&given) {
                 (changed, count) = (Some(subflow), count + 1);
             }
