@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import socket
+import statistics
 import struct
 import threading
 import time
@@ -377,9 +378,11 @@ def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
         assert found.all_in_use is not None and found.all_in_use <= MAX_ALL_IN_USE, found
 
 
-# bpf/unsent_limit.bpf.c: 128 KiB, two bursts of the kernel's scheduler, each handed over at once, and what eth sends in 50 ms, by which
-# wlan's round trip with its queue takes longer.
-MAX_UNSENT = ((128 + 2 * 64) << 10) + 125_000
+# crates/gateway/bpf/unsent_limit.bpf.c: 128 KiB, and two bursts of the kernel's scheduler, each handed over at once; and what eth sends in
+# the time by which wlan's round trip takes longer: mostly 50 ms, as both queues fill alike; 120 ms while wlan's is full (100 ms) and
+# eth's has drained after a loss.
+BURSTS = (128 + 2 * 64) << 10
+MOSTLY_UNSENT, MAX_UNSENT = BURSTS + 125_000, BURSTS + 300_000
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
@@ -395,7 +398,9 @@ def test_little_waits_in_subflows(tmp_path, direction):
         usage.stop()
         stream.finish()
     # A round trip passes before the first limit of a subflow.
-    assert max(map(max, filter(None, found[10:]))) <= MAX_UNSENT, found
+    most = [max(numbers) for numbers in found[10:] if numbers]
+    assert statistics.median(most) <= MOSTLY_UNSENT, found
+    assert max(most) <= MAX_UNSENT, found
     assert any(len(numbers) == 2 for numbers in found), found
 
 
