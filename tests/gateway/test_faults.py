@@ -219,6 +219,8 @@ def test_lost_subflow_is_replaced(pair):
     wait_for("new subflow", lambda: len(found := subflows()) == 2 and found != before)
 
 
+# While it is stopped, `plait status` of other tests is late by seconds.
+@pytest.mark.alone
 def test_status_lists_a_stopped_gateway_as_unresponsive(pair):
     gateway = pair.serve(to="127.0.0.1:9000")
     gateway.send_signal(signal.SIGSTOP)
