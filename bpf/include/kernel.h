@@ -118,6 +118,7 @@ struct list_head {
 struct tcp_congestion_ops;
 
 struct inet_connection_sock {
+	__u32 icsk_user_timeout; /* ms */
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	void *icsk_ulp_data;
 	__u8 icsk_ca_state : 5;
@@ -149,6 +150,7 @@ struct tcp_sock {
 	__u32 total_retrans;
 	__u32 dsack_dups;
 	__u32 rcv_nxt;
+	__u32 snd_una;
 	__u32 snd_nxt;
 	__u32 write_seq;
 	__u32 srtt_us;

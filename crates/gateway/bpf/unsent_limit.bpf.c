@@ -23,9 +23,6 @@
 #define MIN_UNSENT (128 << 10)
 #define MIN_UNSENT_TIME (8 * 20000)
 
-/* A subflow that a program of `plait sched` keeps closed has this limit. */
-#define CLOSED_UNSENT 1
-
 /* Subflows of a connection beyond which further ones are not considered. */
 #define MAX_SUBFLOWS 8
 
@@ -71,7 +68,8 @@ static __always_inline void set_limit(struct bpf_sock_ops *ctx)
 	struct tcp_sock *tcp = sk ? (struct tcp_sock *)bpf_skc_to_tcp_sock(sk) : NULL;
 	__u32 limit;
 
-	if (!msk || !tcp || tcp->notsent_lowat == CLOSED_UNSENT)
+	if (!msk || !tcp || tcp->notsent_lowat == PLAIT_CLOSED_UNSENT ||
+	    tcp->notsent_lowat == PLAIT_LATE_UNSENT)
 		return;
 	limit = unsent_limit(ctx, msk);
 	bpf_setsockopt(ctx, SOL_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof(limit));

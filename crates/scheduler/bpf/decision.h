@@ -50,12 +50,16 @@ static inline __u32 limit_by(struct plait_question *question, __u64 rate, __u32 
 	return decision(question, rate < PLAIT_UNLIMITED ? rate : PLAIT_UNLIMITED, reason);
 }
 
-/* The time from handing a burst to a subflow until its acknowledgment, in us; at most 2^36. */
+/* The time that a burst takes at a rate, in us; at most 2^36. */
+static inline __u64 sending_time(__u64 rate)
+{
+	return PLAIT_BURST * SECOND / (rate ?: 1);
+}
+
+/* The time from handing a burst to a subflow until its acknowledgment, in us. */
 static inline __u64 burst_time(const struct plait_path *path)
 {
-	__u64 rate = path->rate ?: 1;
-
-	return PLAIT_BURST * SECOND / rate + path->rtt;
+	return sending_time(path->rate) + path->rtt;
 }
 
 /* Bytes that are carried at a rate in this time; saturates where the product would overflow. */
@@ -66,11 +70,20 @@ static inline __u64 carried(__u64 rate, __u64 us)
 	return rate * us / SECOND;
 }
 
+/*
+ * Bytes that the connection is expected to send: nobody knows how much a program has that has more, but one that has
+ * sent for long mostly goes on for long. If it does not, the last burst is late by no more than an eighth of that time.
+ */
+static inline __u64 expected(const struct plait_question *question)
+{
+	return question->queued + question->streak / 8;
+}
+
 static inline __u32 decide_by_ecf(struct plait_question *question)
 {
-	__u64 time = burst_time(&question->mine), others = carried(question->best.rate, time);
+	__u64 time = burst_time(&question->mine), others;
 	/* The receiver's buffer grows with the time that the slowest subflow takes, once that is used. */
-	__u64 queued = question->queued, window = question->window + question->window / 4;
+	__u64 queued = expected(question), window = question->window + question->window / 4;
 
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))
@@ -79,21 +92,22 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 		return question->mine.rtt_min <= NEAR ? open_by(question, PLAIT_REASON_UNKNOWN)
 						      : close_by(question, PLAIT_REASON_UNKNOWN);
 	}
+	/* A window that grows while the burst is sent may delay it more than the link does. */
+	if (question->start > sending_time(question->mine.rate))
+		time = (__u64)question->start + question->mine.rtt;
+	others = carried(question->best.rate, time);
 	/* An open subflow stays open for a little longer, so that it is not opened and closed all the time. */
 	if (question->is_open) {
 		queued += queued / 4;
 		window += window / 4;
-	} else if (question->start > time &&
-		   carried(question->best.rate, question->start) > question->sent / 8) {
-		/* Its slow start takes longer than what it is good for, unless there is a lot to send. */
-		return close_by(question, PLAIT_REASON_LATE);
 	}
 	if (others > queued)
 		return close_by(question, PLAIT_REASON_LATE);
 	/* While the window is full, the others lose time; but the burst itself is not theirs to send. */
 	if (others > window + PLAIT_BURST)
 		return close_by(question, PLAIT_REASON_WINDOW);
-	return open_by(question, PLAIT_REASON_IN_TIME);
+	/* The kernel's scheduler then knows its rate, and packets do not wait for each other. More, so that a higher rate shows. */
+	return limit_by(question, question->mine.rate + question->mine.rate / 4, PLAIT_REASON_IN_TIME);
 }
 
 /* Whether a connection has more to send than takes a moment. */

@@ -20,12 +20,12 @@
  * as a byte of that burst is left.
  */
 #define TRIAL_RATE 4096
-/* Bytes not sent yet with which a subflow that is not open takes no more: any. */
-#define UNSENT_LIMIT 1
-/* Probes of a closed subflow, which has no other acknowledgments: seconds, seconds, and number (the maximum). */
-#define KEEPALIVE_IDLE 1
-#define KEEPALIVE_INTERVAL 5
-#define KEEPALIVE_COUNT 127
+/*
+ * Probes of a closed subflow, which has no other acknowledgments, in seconds, and how long they may stay unanswered, in ms: 127 probes, the
+ * most that the kernel counts, would end it after two minutes.
+ */
+#define KEEPALIVE_INTERVAL 1
+#define KEEPALIVE_TIMEOUT 600000
 
 static __always_inline int set_option(struct sock *sk, int level, int name, __u32 value)
 {
@@ -54,7 +54,7 @@ static __always_inline void pretend(struct sock *sk, __u32 rate)
 
 	remember_options(sk);
 	if (state->gate <= GATE_LIMITED)
-		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, UNSENT_LIMIT);
+		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, PLAIT_CLOSED_UNSENT);
 	set_option(sk, SOL_SOCKET, SO_MAX_PACING_RATE, rate);
 	if (state->max_rate == PLAIT_UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
 		sk->sk_pacing_status = SK_PACING_NONE;
@@ -69,12 +69,13 @@ static __always_inline void keep_alive(struct sock *sk)
 	if (state->keepalive_idle || bpf_getsockopt(sk, SOL_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) || !idle)
 		return;
 	state->keepalive_idle = idle;
-	set_option(sk, SOL_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE);
+	set_option(sk, SOL_TCP, TCP_KEEPIDLE, KEEPALIVE_INTERVAL);
 	if (sk->__sk_common.skc_flags & (1ul << bpf_core_enum_value(enum sock_flags, SOCK_KEEPOPEN)))
 		return;
 	state->enabled_keepalive = 1;
 	set_option(sk, SOL_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL);
-	set_option(sk, SOL_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
+	if (!((struct inet_connection_sock *)sk)->icsk_user_timeout)
+		set_option(sk, SOL_TCP, TCP_USER_TIMEOUT, KEEPALIVE_TIMEOUT);
 	set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
@@ -86,9 +87,45 @@ static __always_inline void restore_keepalive(struct sock *sk)
 		return;
 	set_option(sk, SOL_TCP, TCP_KEEPIDLE, state->keepalive_idle);
 	state->keepalive_idle = 0;
-	if (state->enabled_keepalive)
-		set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 0);
+	if (!state->enabled_keepalive)
+		return;
 	state->enabled_keepalive = 0;
+	set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 0);
+	if (((struct inet_connection_sock *)sk)->icsk_user_timeout == KEEPALIVE_TIMEOUT)
+		set_option(sk, SOL_TCP, TCP_USER_TIMEOUT, 0);
+}
+
+/* A subflow that has not sent data yet starts by what is known of its path: paced, as its packets would fill a short queue. */
+static __always_inline void set_first_window(struct sock *sk)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+	struct subflow_state *state = state_of(sk);
+	__u32 window = first_window(tcp, state->rate);
+
+	if (state->window || state->gate > GATE_LIMITED || window <= tcp->snd_cwnd)
+		return;
+	tcp->snd_cwnd = state->window = window;
+	sk->sk_pacing_rate = state->rate;
+	if (sk->sk_pacing_status != SK_PACING_NONE)
+		return;
+	remember_options(sk);
+	sk->sk_pacing_status = SK_PACING_NEEDED;
+}
+
+/*
+ * After slow start, as cubic does not ask for pacing. Not before: without pacing, its HyStart takes answers to packets that were paced for
+ * those of a path that is full.
+ */
+static __always_inline void end_pacing(struct sock *sk)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+	struct subflow_state *state = state_of(sk);
+
+	if (state->gate != GATE_OPEN || state->max_rate != PLAIT_UNLIMITED ||
+	    sk->sk_pacing_status != SK_PACING_NEEDED)
+		return;
+	if (tcp->snd_cwnd >= tcp->snd_ssthresh)
+		sk->sk_pacing_status = SK_PACING_NONE;
 }
 
 static __always_inline void close_gate(struct sock *sk, __u8 gate)
@@ -106,11 +143,20 @@ static __always_inline void start_trial(struct sock *sk)
 	state_of(sk)->rate = 0;
 }
 
-/* Up to a rate in bytes per second; PLAIT_UNLIMITED: as the program wants. */
-static __always_inline void open_gate(struct sock *sk, __u32 limit)
+static __always_inline int has_limited_unsent(struct tcp_sock *tcp)
 {
+	return tcp->notsent_lowat == PLAIT_CLOSED_UNSENT || tcp->notsent_lowat == PLAIT_LATE_UNSENT;
+}
+
+/*
+ * Up to a rate in bytes per second; PLAIT_UNLIMITED: as the program wants. If `late`, later data would wait for what the subflow has, so
+ * that it takes more only once that was sent.
+ */
+static __always_inline void open_gate(struct sock *sk, __u32 limit, int late)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct subflow_state *state = state_of(sk);
-	__u64 rate = window_rate((struct tcp_sock *)sk);
+	__u64 rate = window_rate(tcp);
 	__u8 before = state->gate;
 
 	remember_options(sk);
@@ -121,9 +167,10 @@ static __always_inline void open_gate(struct sock *sk, __u32 limit)
 	/* A limit made TCP delay packets; without one, cubic does not ask for that. */
 	if (limit == PLAIT_UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
 		sk->sk_pacing_status = SK_PACING_NONE;
+	if (late || has_limited_unsent(tcp))
+		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, late ? PLAIT_LATE_UNSENT : state->unsent_limit);
 	if (before <= GATE_LIMITED)
 		return;
-	set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, state->unsent_limit);
 	sk->sk_pacing_rate = rate < limit || limit == PLAIT_UNLIMITED ? rate : limit;
 	restore_keepalive(sk);
 }

@@ -23,7 +23,7 @@
  */
 #define ACKS_BEFORE_PROBE 3
 
-/* Acknowledgments that a closed subflow asks for between two of its keepalive probes; each takes two small packets. */
+/* Acknowledgments that a closed subflow asks for in a second; each takes two small packets. */
 #define MAX_REQUESTS 20
 
 struct probe {
@@ -35,8 +35,10 @@ struct probe {
 	__u32 dsacks_before, dsacks_first;
 	__u32 first;	  /* us: when the first answer arrived; 0: none yet */
 	__u32 peer_first; /* the peer's timestamp in it */
-	__u32 requests;	  /* acknowledgments asked for since a keepalive probe was answered */
-	__u32 requested;  /* us: when the last one was */
+	__u32 rtt;	  /* us: until the first answer to the last train that was answered; 0: none was */
+	__u32 requests;	  /* acknowledgments asked for in a second */
+	__u32 requesting; /* us: when that second began */
+	__u32 requested;  /* us: when the last one was asked for */
 };
 
 struct {
@@ -80,18 +82,19 @@ static __always_inline void begin(struct sock *sk)
  * Has the peer send an acknowledgment, by a segment of one byte that it has: a closed subflow of a busy connection then
  * decides again a round trip later. Not while a train is being measured.
  */
-static __always_inline void request_ack(struct sock *sk)
+static __always_inline void request_ack(struct sock *sk, __u32 rtt)
 {
 	struct probe *probe = bpf_sk_storage_get(&probes, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	__u32 now = tcp->tcp_mstamp, elapsed;
+	__u32 now = tcp->tcp_mstamp;
 
 	if (!probe || (probe->sent && now - probe->start < SECOND))
 		return;
-	elapsed = now - probe->requested;
-	if (elapsed >= KEEPALIVE_IDLE * SECOND)
+	if (now - probe->requesting >= SECOND) {
+		probe->requesting = now;
 		probe->requests = 0;
-	if (probe->requests >= MAX_REQUESTS || (probe->requests && elapsed < tcp->rtt_min.s[0].v / 2))
+	}
+	if (probe->requests >= MAX_REQUESTS || (probe->requests && now - probe->requested < rtt / 2))
 		return;
 	begin(sk);
 	probe->requests++;
@@ -102,6 +105,20 @@ static __always_inline void request_ack(struct sock *sk)
 	send_acks(sk, 1);
 	probe->is_sending = 0;
 	probe->sent = 0;
+}
+
+/*
+ * The time may be less than that of the handshake, which is all that the kernel measures without data: the first packet may have waited
+ * for a modem to leave its idle state, or for ARP.
+ */
+static __always_inline void correct_rtt(struct sock *sk, struct plait_path *path)
+{
+	struct probe *probe = bpf_sk_storage_get(&probes, sk, 0, 0);
+
+	if (!probe || !probe->rtt || ((struct tcp_sock *)sk)->packets_out)
+		return;
+	if (probe->rtt < path->rtt)
+		path->rtt = probe->rtt;
 }
 
 /* Returns 0 if the rate cannot be measured so: no program is at the interface, or an earlier train was not answered. */
@@ -130,7 +147,7 @@ static __always_inline int send_probe(struct sock *sk)
 }
 
 /*
- * At each acknowledgment of an idle subflow. Returns 1 if the rate was measured. Later answers are those to keepalive
+ * At each acknowledgment. Returns 1 if the rate was measured. Later answers are those to keepalive
  * probes, which are sent after a second.
  */
 static __always_inline int measure_probe(struct sock *sk)
@@ -145,6 +162,7 @@ static __always_inline int measure_probe(struct sock *sk)
 		return 0;
 	if (!probe->first) {
 		probe->first = now ?: 1;
+		probe->rtt = now - probe->start ?: 1;
 		probe->peer_first = tcp->rx_opt.rcv_tsval;
 		probe->dsacks_first = tcp->dsack_dups;
 		return 0;

@@ -44,15 +44,33 @@ static __always_inline __u64 window_rate(struct tcp_sock *tcp)
 	return srtt ? (__u64)tcp->snd_cwnd * tcp->mss_cache * 8 * SECOND / srtt : 0;
 }
 
-/* Round trips of slow start until a burst was sent, but for the first, in us. */
-static __always_inline __u32 start_time(struct tcp_sock *tcp)
+/*
+ * The window with which a subflow begins to send at a rate that was measured, in segments: half of what its path holds at that rate (Kuhn
+ * et al., "Convergence of Congestion Control from Retained State", draft-ietf-tsvwg-careful-resume), at most a burst.
+ */
+static __always_inline __u32 first_window(struct tcp_sock *tcp, __u64 rate)
 {
-	__u64 window = (__u64)tcp->snd_cwnd * tcp->mss_cache;
-	__u32 rtt = tcp->rtt_min.s[0].v;
+	__u64 bytes = rate * tcp->rtt_min.s[0].v / (2 * SECOND);
+	__u32 segments = (bytes < PLAIT_BURST ? bytes : PLAIT_BURST) / (tcp->mss_cache ?: 1) + 1;
 
-	/* The window doubles with each. */
+	if (segments > tcp->snd_ssthresh)
+		segments = tcp->snd_ssthresh;
+	if (tcp->rtt_min.s[0].v <= NEAR)
+		return tcp->snd_cwnd;
+	return segments > tcp->snd_cwnd ? segments : tcp->snd_cwnd;
+}
+
+/* Round trips until a burst was sent, but for the first, in us. */
+static __always_inline __u32 start_time(struct tcp_sock *tcp, const struct plait_path *path)
+{
+	__u32 segments = first_window(tcp, path->rate), rtt = path->rtt;
+	__u64 window = (__u64)segments * tcp->mss_cache;
+
 	if (window >= PLAIT_BURST)
 		return 0;
+	if (segments >= tcp->snd_ssthresh)
+		return PLAIT_BURST / (window ?: 1) * rtt;
+	/* The window doubles with each. */
 	if (3 * window >= PLAIT_BURST)
 		return rtt;
 	return 7 * window >= PLAIT_BURST ? 2 * rtt : 3 * rtt;
@@ -88,11 +106,14 @@ static __always_inline int is_path_limited(struct tcp_sock *tcp, const struct su
 {
 	__u32 least = tcp->rtt_min.s[0].v;
 
-	if (state->gate > GATE_LIMITED)
+	if (state->gate > GATE_CLOSED)
 		return 1;
-	if (tcp->write_seq == tcp->snd_nxt && !BPF_CORE_READ_BITFIELD(tcp, is_cwnd_limited))
+	if (state->gate == GATE_CLOSED ||
+	    (tcp->write_seq == tcp->snd_nxt && !BPF_CORE_READ_BITFIELD(tcp, is_cwnd_limited)))
 		return 0;
-	return tcp->snd_cwnd >= tcp->snd_ssthresh || tcp->srtt_us >> 3 > least + least / 4;
+	if (tcp->srtt_us >> 3 > least + least / 4)
+		return 1;
+	return state->window_at_loss && BPF_CORE_READ_BITFIELD(tcp, is_cwnd_limited);
 }
 
 /* At each acknowledgment of data. Returns the bytes that were acknowledged since the train began. */

@@ -59,7 +59,7 @@ static __always_inline void stay_closed(struct sock *sk, const struct plait_ques
 			start_trial(sk);
 	} else if (scheduler == PLAIT_SCHEDULER_ECF && is_busy(question) &&
 		   !((struct tcp_sock *)sk)->packets_out)
-		request_ack(sk);
+		request_ack(sk, question->mine.rtt);
 }
 
 /* A change of less than a sixteenth is none. */
@@ -81,7 +81,7 @@ static __always_inline void set_gate(struct sock *sk, const struct plait_questio
 		return close_gate(sk, GATE_CLOSED);
 	if (rate == PLAIT_UNLIMITED ? state->gate == GATE_OPEN : is_limited_to(sk, rate))
 		return;
-	open_gate(sk, rate);
+	open_gate(sk, rate, scheduler == PLAIT_SCHEDULER_ECF && rate != PLAIT_UNLIMITED);
 }
 
 /* Whether the burst of a trial, or its first acknowledgments, are still to come. */
@@ -124,6 +124,7 @@ static __always_inline void decide(struct sock *sk)
 	struct comparison *comparison;
 	struct mptcp_sock *msk;
 	__u32 rate;
+	int more;
 
 	if (!subflow || !subflow->conn || !is_decision_due(sk))
 		return;
@@ -139,11 +140,16 @@ static __always_inline void decide(struct sock *sk)
 		if (is_being_tried(sk))
 			return;
 		describe((struct tcp_sock *)sk, rate_of_self((struct tcp_sock *)sk, state), &question->mine);
+		correct_rtt(sk, &question->mine);
+		consider_outstanding((struct tcp_sock *)sk, &question->mine);
 		msk = AS(struct mptcp_sock, subflow->conn);
-		question->queued = queued(msk);
+		more = has_more(subflow->conn);
+		question->queued = queued(msk, more);
 		question->window = msk->wnd_end - msk->snd_una;
 		question->sent = msk->bytes_sent;
-		question->start = start_time((struct tcp_sock *)sk);
+		if (!more)
+			question->streak = 0;
+		question->start = start_time((struct tcp_sock *)sk, &question->mine);
 		question->is_open = state->gate <= GATE_LIMITED;
 		set_targets(question);
 		rate = decide_for(question, scheduler);
@@ -164,7 +170,7 @@ void BPF_PROG(init, struct sock *sk)
 	if (is_first_probe_due(sk))
 		send_probe(sk);
 	else if (scheduler == PLAIT_SCHEDULER_ECF)
-		request_ack(sk);
+		request_ack(sk, ((struct tcp_sock *)sk)->rtt_min.s[0].v);
 }
 
 SEC("struct_ops")
@@ -174,6 +180,9 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	if (event != bpf_core_enum_value(enum tcp_ca_event, CA_EVENT_TX_START))
 		return;
 	start_train(sk);
+	if (scheduler != PLAIT_SCHEDULER_WEIGHTED)
+		state_of(sk)->streak_start = ((struct tcp_sock *)sk)->bytes_acked >> 10;
+	set_first_window(sk);
 	if (state_of(sk)->gate == GATE_TRIAL)
 		close_gate(sk, GATE_MEASURING);
 }
@@ -182,12 +191,11 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 SEC("struct_ops")
 void BPF_PROG(in_ack_event, struct sock *sk, __u32 flags)
 {
-	if (((struct tcp_sock *)sk)->packets_out)
-		return;
 	/* A new rate is considered at once: no further acknowledgment may follow. */
 	if (measure_probe(sk))
 		state_of(sk)->decided -= DECISION_INTERVAL;
-	decide(sk);
+	if (!((struct tcp_sock *)sk)->packets_out)
+		decide(sk);
 }
 
 SEC("struct_ops")
@@ -214,6 +222,7 @@ void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	repair_window(sk, max_plausible_window(sk));
 	cubictcp_cong_avoid(sk, ack, acked);
 	state_of(sk)->window = ((struct tcp_sock *)sk)->snd_cwnd;
+	end_pacing(sk);
 }
 
 SEC("struct_ops")

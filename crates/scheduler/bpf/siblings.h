@@ -22,6 +22,15 @@ static __always_inline void describe(struct tcp_sock *tcp, __u64 rate, struct pl
 	path->rtt = tcp->packets_out ? tcp->srtt_us >> 3 : path->rtt_min;
 }
 
+/* What a subflow has yet to deliver, a further burst waits for; its smoothed round trip tells so only later. */
+static __always_inline void consider_outstanding(struct tcp_sock *tcp, struct plait_path *path)
+{
+	__u64 time = path->rate ? (tcp->write_seq - tcp->snd_una) * SECOND / path->rate : 0;
+
+	if (time > path->rtt)
+		path->rtt = time < ~0u ? time : ~0u;
+}
+
 /* Whether a sibling carries data or would if there were more. */
 static __always_inline int is_usable(struct tcp_sock *tcp)
 {
@@ -89,6 +98,14 @@ static __always_inline struct comparison *start_comparison(struct sock *sk)
 	__builtin_memset(comparison, 0, sizeof(*comparison));
 	comparison->question.preferred_rtt = ~0u;
 	return comparison;
+}
+
+/* Bytes acknowledged since it last began to send. */
+static __always_inline __u64 streak_of(struct tcp_sock *tcp, const struct subflow_state *state)
+{
+	__u32 kib = tcp->bytes_acked >> 10;
+
+	return (__u64)(__u32)(kib - state->streak_start) << 10;
 }
 
 static __always_inline void consider_share(struct sock *sk, struct tcp_sock *tcp, __u64 rate,
@@ -160,8 +177,10 @@ static __always_inline void consider(struct sock *sk, struct tcp_sock *tcp, __u3
 	if (!rate)
 		return;
 	describe(tcp, rate, &path);
-	if (is_better(&path, &question->best))
+	if (is_better(&path, &question->best)) {
 		question->best = path;
+		question->streak = state && scheduler != PLAIT_SCHEDULER_WEIGHTED ? streak_of(tcp, state) : 0;
+	}
 	if (scheduler == PLAIT_SCHEDULER_WEIGHTED)
 		consider_share(sk, tcp, rate, &comparison->behind);
 	if (scheduler == PLAIT_SCHEDULER_TIERS || scheduler == PLAIT_SCHEDULER_CHEAPEST)
@@ -202,12 +221,15 @@ static __always_inline int has_more(struct sock *connection)
 	       (socket && AS(struct socket, socket)->flags & (1ul << SOCK_NOSPACE));
 }
 
-/* What the connection has to send; half as much again if the program has more, of which nobody knows how much. */
-static __always_inline __u64 queued(struct mptcp_sock *msk)
+/*
+ * What the connection has to send, and `more` if the program has more, of which nobody knows how much: half as much again, but for `ecf`,
+ * which decides by `streak`.
+ */
+static __always_inline __u64 queued(struct mptcp_sock *msk, int more)
 {
 	__u64 bytes = msk->write_seq - msk->snd_una;
 
-	return has_more(AS(struct sock, msk)) ? bytes + bytes / 2 : bytes;
+	return more && scheduler != PLAIT_SCHEDULER_ECF ? bytes + bytes / 2 : bytes;
 }
 
 #endif

@@ -26,9 +26,13 @@ struct subflow_state {
 	/* The window as the kernel last had it, and at the last loss, in segments. */
 	__u32 window;
 	__u32 window_at_loss;
-	__u32 share_start; /* KiB acknowledged when its share began to count, modulo 2^32 */
-	__u16 measured;	   /* when the rate was, in 2^20 us; until then, when the subflow was established */
-	__u16 decided;	   /* in 2^8 us */
+	/* KiB acknowledged, modulo 2^32, when its share began to count (`weighted`), or when it last began to send (the others) */
+	union {
+		__u32 share_start;
+		__u32 streak_start;
+	};
+	__u16 measured; /* when the rate was, in 2^20 us; until then, when the subflow was established */
+	__u16 decided;	/* in 2^8 us */
 	__u16 keepalive_idle; /* the one that the program asked for, seconds; 0: it is in force */
 	__u8 gate;
 	__u8 reason : 4;	    /* enum plait_reason */

@@ -39,9 +39,9 @@ fn load() -> Object {
     object.load().expect("kernel accepts the program")
 }
 
-/// Whether the subflow is to be open.
+/// Whether the subflow is to be open, up to a rate or not.
 fn ask(object: &Object, question: plait_question) -> bool {
-    rate(object, question) == PLAIT_UNLIMITED
+    rate(object, question) != 0
 }
 
 /// The rate that the subflow may carry.
@@ -63,8 +63,12 @@ fn ecf(question: &plait_question) -> Option<bool> {
         return None;
     }
     let factor = if question.is_open == 1 { 1.25 } else { 1.0 };
+    let sending = f64::from(PLAIT_BURST) / question.mine.rate as f64;
+    let start = f64::from(question.start) / 1e6;
+    let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
+    let expected = question.queued as f64 + question.streak as f64 / 8.0;
     let window = question.window as f64 * 1.25 * factor + f64::from(PLAIT_BURST);
-    let carried_over_limit = question.best.rate as f64 * time / window.min(question.queued as f64 * factor);
+    let carried_over_limit = question.best.rate as f64 * time_with_start / window.min(expected * factor);
     if time > 2.0 * best && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
         return None;
     }
@@ -83,12 +87,14 @@ fn any_path() -> impl Strategy<Value = plait_path> {
 
 fn any_question(scheduler: Scheduler) -> impl Strategy<Value = plait_question> {
     let bytes = || (0.0f64..34.0).prop_map(|exponent| exponent.exp2() as u64);
-    (any_path(), any_path(), bytes(), bytes(), 0..2u32).prop_map(
-        move |(mine, best, queued, window, is_open)| plait_question {
+    (any_path(), any_path(), [bytes(), bytes(), bytes()], 0..4_000_000u32, 0..2u32).prop_map(
+        move |(mine, best, [queued, window, streak], start, is_open)| plait_question {
             mine,
             best,
             queued,
             window,
+            streak,
+            start,
             is_open,
             scheduler: scheduler.number(),
             ..Zeroable::zeroed()
@@ -158,13 +164,37 @@ fn ecf_starts_a_distant_path_only_beside_much_data() {
         return;
     }
     let object = load();
-    let is_open = |sent, is_open| {
-        let question = question(Scheduler::Ecf, mbit(20.0, 200.0), mbit(20.0, 20.0), 9_000_000);
-        ask(&object, plait_question { sent, start: 400_000, is_open, ..question })
+    let is_open = |bytes, start| {
+        let question = question(Scheduler::Ecf, mbit(20.0, 200.0), mbit(20.0, 20.0), bytes);
+        ask(&object, plait_question { start, window: 9_000_000, ..question })
     };
-    // Two further round trips, in which the other carries 1 MB.
-    assert!(!is_open(7_900_000, 0));
-    assert!(is_open(8_100_000, 0) && is_open(0, 1));
+    // A burst takes 226 ms there, in which the other carries 566 kB; by a window that is small at first 600 ms.
+    assert!(!is_open(560_000, 0) && is_open(570_000, 0));
+    assert!(!is_open(1_490_000, 400_000) && is_open(1_510_000, 400_000));
+}
+
+#[test]
+fn ecf_expects_an_eighth_more_of_what_was_sent_without_a_pause() {
+    if !can_run("ecf_expects_an_eighth_more_of_what_was_sent_without_a_pause") {
+        return;
+    }
+    let object = load();
+    let is_open = |queued, streak| {
+        let question = question(Scheduler::Ecf, mbit(20.0, 200.0), mbit(20.0, 20.0), 9_000_000);
+        ask(&object, plait_question { queued, streak, ..question })
+    };
+    assert!(!is_open(300_000, 2_000_000) && is_open(300_000, 2_200_000));
+}
+
+#[test]
+fn ecf_limits_a_late_path_to_little_more_than_its_rate() {
+    if !can_run("ecf_limits_a_late_path_to_little_more_than_its_rate") {
+        return;
+    }
+    let object = load();
+    let limit = |mine| rate(&object, question(Scheduler::Ecf, mine, mbit(20.0, 20.0), 9_000_000));
+    assert_eq!(limit(mbit(20.0, 200.0)), 3_125_000);
+    assert_eq!(limit(mbit(20.0, 30.0)), PLAIT_UNLIMITED);
 }
 
 #[test]
