@@ -30,7 +30,7 @@ def algorithms(host) -> list[str]:
 @pytest.mark.parametrize(
     ("default", "options", "expected"),
     [
-        ("bbr", (), "cubic"),
+        ("bbr", ("--mode", "stream"), "cubic"),
         ("bbr", ("--congestion-control", "bbr"), "bbr"),
         ("bbr", ("--congestion-control", "reno"), "reno"),
         ("reno", (), "reno"),
@@ -46,7 +46,19 @@ def test_bbr_is_used_only_if_it_is_chosen(pair, default, options, expected):
     for host in (pair.client, pair.server):
         assert set(algorithms(host)) == {expected}
     is_told = "can deliver wrong bytes" in pair.logged("serve")
-    assert is_told == (default == "bbr" and not options)
+    assert is_told == (default == "bbr" and expected == "cubic")
+
+
+def test_ecf_is_the_default(pair):
+    """With cubic, of which users of bbr are told."""
+    set_default(pair, "bbr")
+    serve, proxy = start_gateways(pair)
+    client = connect_by_socks(pair)
+    assert_echo(client)
+    wait_for("second subflow", lambda: len(report_of(pair, "proxy")["connections"][0]["subflows"]) == 2)
+    for host, program in ((pair.server, serve), (pair.client, proxy)):
+        assert algorithms(host) == 2 * [f"plait_e{program.pid}"]
+    assert "can deliver wrong bytes" in pair.logged("serve")
 
 
 def test_unknown_algorithm_is_an_error(pair):

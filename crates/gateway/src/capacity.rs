@@ -6,6 +6,9 @@ use tracing::debug;
 /// Descriptors that a gateway opens besides those of its connections and of a scheduler.
 const OTHER_DESCRIPTORS: usize = 32;
 
+/// With fewer, nothing is loaded that a gateway can do without.
+const FEW_DESCRIPTORS: u64 = 256;
+
 /// Descriptors of a connection: its two sockets, and a witness while it is established.
 const DESCRIPTORS_PER_CONNECTION: usize = 3;
 
@@ -18,6 +21,11 @@ const MIN_CARRIED: usize = 4;
 
 /// Connections carried at once, if the limit of open files is higher than any host's.
 const MAX_CARRIED: usize = 1 << 20;
+
+/// Whether the limit of open files is very low.
+pub(crate) fn is_low(limit: Rlimit) -> bool {
+    limit.maximum.is_some_and(|maximum| maximum < FEW_DESCRIPTORS)
+}
 
 /// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides, if a scheduler takes
 /// `scheduler` descriptors.

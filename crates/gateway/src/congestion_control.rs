@@ -1,4 +1,5 @@
-//! The congestion control of a gateway's MPTCP sockets: the host's default, unless that is bbr; or a scheduler, which is one.
+//! The congestion control of a gateway's MPTCP sockets. A scheduler is one, which controls each subflow by the kernel's cubic: it is `ecf`
+//! unless something else is chosen, or the host's default is neither cubic nor bbr.
 //!
 //! Linux's MPTCP was observed to deliver wrong bytes with bbr when paths are cut, without plait too. Only mode `sealed`
 //! notices that.
@@ -8,15 +9,21 @@ use std::io;
 use std::os::fd::AsFd;
 
 use plait_linux::congestion_control::{default_congestion_control, is_bbr};
-use plait_scheduler::{Registered, SchedulerConfig};
+use plait_proto::option::Mode;
+use plait_scheduler::{Registered, Scheduler, SchedulerConfig};
 use rustix::net::sockopt::set_tcp_congestion;
+use rustix::process::Rlimit;
 use socket2::{Domain, Protocol, Socket, Type};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use crate::capacity::is_low;
 use crate::error::StartError;
 
+/// What schedulers control subflows by.
+const CUBIC: &str = "cubic";
+
 /// In place of bbr, the first that the kernel has; it always has the last.
-const REPLACEMENTS: [&str; 2] = ["cubic", "reno"];
+const REPLACEMENTS: [&str; 2] = [CUBIC, "reno"];
 
 /// What a gateway sets on its MPTCP sockets.
 #[derive(Debug)]
@@ -28,13 +35,15 @@ pub(crate) struct CongestionControl {
 }
 
 impl CongestionControl {
-    /// The algorithm of this name, or the scheduler, or what is used without a choice.
+    /// The algorithm of this name, or the scheduler, or what is used without a choice, in a mode and with a limit of open files.
     ///
     /// # Errors
     /// Both are given. The kernel has no such algorithm, or this process may not use it. The scheduler cannot be registered.
     pub(crate) fn choose(
         name: Option<&str>,
         scheduler: Option<&SchedulerConfig>,
+        mode: Mode,
+        descriptors: Rlimit,
     ) -> Result<CongestionControl, StartError> {
         match (name, scheduler) {
             (Some(name), Some(scheduler)) => Err(StartError::SchedulerWithAlgorithm {
@@ -42,36 +51,46 @@ impl CongestionControl {
                 name: name.to_owned(),
             }),
             (Some(name), None) => CongestionControl::named(name),
-            (None, Some(scheduler)) => {
-                let registered = Registered::new(scheduler).map_err(|reason| StartError::Scheduler {
-                    scheduler: scheduler.clone(),
-                    reason: Box::new(reason),
-                })?;
-                let chosen = CongestionControl::named(registered.name())?;
-                Ok(CongestionControl { scheduler: Some((registered, scheduler.clone())), ..chosen })
-            }
-            (None, None) => Ok(CongestionControl::default_of_host()),
+            (None, Some(scheduler)) => CongestionControl::scheduled(scheduler),
+            (None, None) => Ok(CongestionControl::default_for(mode, descriptors)),
         }
     }
 
-    fn named(name: &str) -> Result<CongestionControl, StartError> {
-        try_out(name).map_err(|reason| StartError::CongestionControl { name: name.to_owned(), reason })?;
-        Ok(CongestionControl { name: Some(name.to_owned()), scheduler: None })
+    fn scheduled(scheduler: &SchedulerConfig) -> Result<CongestionControl, StartError> {
+        let registered = Registered::new(scheduler).map_err(|reason| StartError::Scheduler {
+            scheduler: scheduler.clone(),
+            reason: Box::new(reason),
+        })?;
+        let chosen = CongestionControl::named(registered.name())?;
+        Ok(CongestionControl { scheduler: Some((registered, scheduler.clone())), ..chosen })
     }
 
-    fn default_of_host() -> CongestionControl {
+    fn default_for(mode: Mode, descriptors: Rlimit) -> CongestionControl {
         let default = default_congestion_control().unwrap_or_default();
+        // Scrambling hides less, the fewer bytes the other paths carry.
+        let is_scrambled = matches!(mode, Mode::Xor64 | Mode::Stream);
+        if (default == CUBIC || is_bbr(&default)) && !is_scrambled && !is_low(descriptors) {
+            match CongestionControl::scheduled(&Scheduler::Ecf.into()) {
+                Ok(chosen) => {
+                    tell_of_replacement(CUBIC, &default);
+                    return chosen;
+                }
+                Err(error) => debug!("connections use the kernel's scheduler: {error}"),
+            }
+        }
         if !is_bbr(&default) {
             return CongestionControl { name: None, scheduler: None };
         }
         let name = REPLACEMENTS.into_iter().find(|name| try_out(name).is_ok());
         if let Some(name) = name {
-            info!(
-                "connections use {name} instead of {default}, this host's default congestion control, with which Linux's \
-                 MPTCP can deliver wrong bytes when a path is cut; --congestion-control chooses"
-            );
+            tell_of_replacement(name, &default);
         }
         CongestionControl { name: name.map(str::to_owned), scheduler: None }
+    }
+
+    fn named(name: &str) -> Result<CongestionControl, StartError> {
+        try_out(name).map_err(|reason| StartError::CongestionControl { name: name.to_owned(), reason })?;
+        Ok(CongestionControl { name: Some(name.to_owned()), scheduler: None })
     }
 
     /// The scheduler.
@@ -98,6 +117,16 @@ impl CongestionControl {
             Some(name) => Ok(set_tcp_congestion(socket, name)?),
             None => Ok(()),
         }
+    }
+}
+
+/// Tells that an algorithm takes the place of bbr.
+fn tell_of_replacement(name: &str, default: &str) {
+    if is_bbr(default) {
+        info!(
+            "connections use {name} instead of {default}, this host's default congestion control, with which Linux's MPTCP can \
+             deliver wrong bytes when a path is cut; --congestion-control chooses"
+        );
     }
 }
 

@@ -96,8 +96,12 @@ impl Gateway {
         settings.prepare()?;
         let descriptor_limit = raise_descriptor_limit();
         remove_leftovers();
-        let congestion_control =
-            CongestionControl::choose(settings.congestion_control.as_deref(), settings.scheduler.as_ref())?;
+        let congestion_control = CongestionControl::choose(
+            settings.congestion_control.as_deref(),
+            settings.scheduler.as_ref(),
+            settings.policy.mode(),
+            descriptor_limit,
+        )?;
         let (max_carried, max_accepted) = capacity(descriptor_limit, congestion_control.descriptors());
         if max_carried < settings.max_connections {
             warn!(

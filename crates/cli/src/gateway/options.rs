@@ -48,12 +48,13 @@ pub(crate) struct Protection {
     /// mode sealed and if the peer does so as well: the first that arrives counts [default: 0, none]
     #[arg(long, value_name = "BYTES|all")]
     redundant: Option<Redundancy>,
-    /// Congestion control of the connections, such as reno or plait_lia (see `plait cc`) [default: the host's, or cubic where that is
-    /// bbr, with which Linux's MPTCP can deliver wrong bytes when a path is cut]
+    /// Congestion control of the connections, such as reno or plait_lia (see `plait cc`), with the kernel's scheduler [default: the host's,
+    /// or cubic where that is bbr, with which Linux's MPTCP can deliver wrong bytes when a path is cut]
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
     /// Which subflows carry what this gateway sends, such as ecf or weighted:wlan0=3,lte0=1 (see `plait sched load --help`), with cubic
-    /// as congestion control [default: all, as the kernel's scheduler decides]
+    /// as congestion control; `off`: all [default: ecf in modes sealed and off, if the host's congestion control is cubic or bbr and the
+    /// kernel can]
     #[arg(long, value_name = "NAME[:OPTIONS]", conflicts_with = "congestion_control")]
     scheduler: Option<SchedulerConfig>,
     /// Seconds that live connections may take to end after a stop was requested
