@@ -62,6 +62,20 @@ static __always_inline void stay_closed(struct sock *sk, const struct plait_ques
 		request_ack(sk, question->mine.rtt);
 }
 
+/*
+ * A subflow of the server that is closed when it begins decides again soon: the client's request to join was confirmed. The client's own is,
+ * once it hears of the server.
+ */
+static __always_inline void start_closed(struct sock *sk)
+{
+	if (scheduler != PLAIT_SCHEDULER_ECF || ((struct sock_common *)sk)->skc_state != BPF_TCP_SYN_RECV)
+		return;
+	if (is_first_probe_due(sk))
+		send_probe(sk);
+	else
+		request_ack(sk, ((struct tcp_sock *)sk)->rtt_min.s[0].v);
+}
+
 /* A change of less than a sixteenth is none. */
 static __always_inline int is_limited_to(struct sock *sk, __u32 rate)
 {
@@ -77,8 +91,10 @@ static __always_inline void set_gate(struct sock *sk, const struct plait_questio
 	state->reason = question->reason;
 	if (!rate && state->gate == GATE_CLOSED)
 		return stay_closed(sk, question);
-	if (!rate)
-		return close_gate(sk, GATE_CLOSED);
+	if (!rate) {
+		close_gate(sk, GATE_CLOSED);
+		return start_closed(sk);
+	}
 	if (rate == PLAIT_UNLIMITED ? state->gate == GATE_OPEN : is_limited_to(sk, rate))
 		return;
 	open_gate(sk, rate, scheduler == PLAIT_SCHEDULER_ECF && rate != PLAIT_UNLIMITED);
@@ -164,13 +180,6 @@ void BPF_PROG(init, struct sock *sk)
 	state_of(sk)->measured = mark((struct tcp_sock *)sk);
 	recall_path(sk);
 	decide(sk);
-	/* Of the server: the client's request to join was confirmed. The client's own is, once it hears of the server. */
-	if (((struct sock_common *)sk)->skc_state != BPF_TCP_SYN_RECV || state_of(sk)->gate != GATE_CLOSED)
-		return;
-	if (is_first_probe_due(sk))
-		send_probe(sk);
-	else if (scheduler == PLAIT_SCHEDULER_ECF)
-		request_ack(sk, ((struct tcp_sock *)sk)->rtt_min.s[0].v);
 }
 
 SEC("struct_ops")
@@ -191,8 +200,8 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 SEC("struct_ops")
 void BPF_PROG(in_ack_event, struct sock *sk, __u32 flags)
 {
-	/* A new rate is considered at once: no further acknowledgment may follow. */
-	if (measure_probe(sk))
+	/* Of a closed subflow each counts: no further one may follow. */
+	if (measure_probe(sk) || state_of(sk)->gate == GATE_CLOSED)
 		state_of(sk)->decided -= DECISION_INTERVAL;
 	if (!((struct tcp_sock *)sk)->packets_out)
 		decide(sk);
