@@ -64,8 +64,9 @@ impl SequenceSpace {
             self.fin = Some(end);
         }
         match (self.isn, self.start) {
-            // A keepalive repeats the last number before the next byte (RFC 9293 3.8.4).
-            (Some(_), Some(first)) if start + 1 < first => return Err(Untracked),
+            // Not of the stream, and the receiver discards it: a keepalive (RFC 9293 3.8.4), or what measures a path.
+            (Some(_), Some(first)) if end <= first => return Ok(()),
+            (Some(_), Some(first)) if start < first => return Err(Untracked),
             (Some(_), _) => {}
             (None, lowest) => self.start = Some(lowest.map_or(start, |lowest| lowest.min(start))),
         }
@@ -223,6 +224,16 @@ mod tests {
         send(&mut space, Seq(5_000_000), Flags::SYN, 0).expect("few gaps");
         send(&mut space, Seq(5_000_001), Flags::ACK, 10).expect("few gaps");
         assert_eq!(space.missing(), 100);
+    }
+
+    #[test]
+    fn bytes_before_the_first_are_not_of_the_stream() {
+        let mut space = SequenceSpace::default();
+        send(&mut space, Seq(10), Flags::SYN, 0).expect("few gaps");
+        send(&mut space, Seq(11u32.wrapping_sub(1400)), Flags::ACK, 1400).expect("they are discarded");
+        send(&mut space, Seq(11), Flags::ACK, 100).expect("few gaps");
+        assert_eq!(space.missing(), 0);
+        send(&mut space, Seq(5), Flags::ACK, 10).expect_err("part of it is");
     }
 
     #[test]

@@ -63,7 +63,8 @@ fn capture_evidence(headers: &Headers, all: &[Headers], targets: &[Target<'_>]) 
         for direction in Direction::BOTH {
             let (from, to) = subflow.ends(direction);
             if headers.traffic(from, to).is_some_and(|traffic| traffic.packets > 0) {
-                unmapped_bytes += subflow.sent(direction).unmapped;
+                let sent = subflow.sent(direction);
+                unmapped_bytes += sent.unmapped - sent.discarded;
             }
         }
     }

@@ -45,7 +45,7 @@ pub struct Totals {
     pub packets: u64,
     /// Packets that were not counted, by reason.
     pub skipped: Skipped,
-    /// Payload bytes that no DSS mapping covers.
+    /// Payload bytes that no DSS mapping covers, but those before the first byte of a subflow.
     pub unmapped: u64,
     /// Captured payload bytes beyond [`ReadOptions::payload_limit`].
     pub payload_dropped: u64,

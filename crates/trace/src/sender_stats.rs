@@ -26,6 +26,8 @@ pub struct SenderStats {
     pub repeated: u64,
     /// Bytes that no DSS mapping covers.
     pub unmapped: u64,
+    /// Those of them before the first byte of the subflow, which the receiver discards: keepalives, or what measures a path.
+    pub discarded: u64,
     /// By TCP sequence number: bytes sent before in this subflow, or acknowledged before.
     pub retransmitted: Volume,
     /// Retransmitted bytes that had been acknowledged before: the receiver got them twice.

@@ -15,6 +15,9 @@ use crate::event::EventKind;
 use crate::stream::CarriedBytes;
 use crate::stream_event::StreamEventKind;
 
+/// The offset of the first byte of a flow's data: the SYN's is 0.
+const FIRST_BYTE: i64 = 1;
+
 impl State {
     /// Processes the acknowledgement, mapping and payload of a segment.
     pub(super) fn data(
@@ -58,6 +61,11 @@ impl State {
         let kind = flow.kind;
         let side = flow.side(direction);
         match offset(side, kind, segment, signals) {
+            // The receiver discards it: a keepalive, or what measures a path.
+            Some(offset) if carries && is_before_first(kind, offset, bytes) => {
+                side.sender.stats.unmapped += bytes;
+                side.sender.stats.discarded += bytes;
+            }
             Some(offset) => {
                 map(side, connection, direction, kind, signals, carries);
                 if carries {
@@ -161,6 +169,12 @@ impl State {
         }
         sum
     }
+}
+
+/// Whether bytes at an offset of a flow precede all that it carries, as far as its beginning is known.
+fn is_before_first(kind: FlowKind, offset: i64, bytes: u64) -> bool {
+    matches!(kind, FlowKind::Initial | FlowKind::Join(_))
+        && offset.saturating_add_unsigned(bytes) <= FIRST_BYTE
 }
 
 /// Consecutive bytes of a segment with the same mapping.

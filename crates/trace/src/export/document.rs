@@ -318,7 +318,7 @@ pub struct Totals {
     pub packets: u64,
     /// Packets that were not counted, by reason.
     pub skipped: Skipped,
-    /// Payload bytes that no DSS mapping covers.
+    /// Payload bytes that no DSS mapping covers, but those before the first byte of a subflow.
     pub unmapped_bytes: u64,
     /// Joins that named no known connection, or one with too many subflows, and were not accepted.
     pub unanswered_joins: u64,
