@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, process};
+use std::{fs, process, thread};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
@@ -107,14 +107,22 @@ pub struct GatewayStatus {
 }
 
 impl GatewayStatus {
-    /// Asks every running gateway.
+    /// Asks every running gateway, all at once, so that several that do not answer take no longer than one.
     ///
     /// # Errors
     /// The run directory cannot be read.
     pub fn query() -> io::Result<GatewayStatus> {
+        let sockets = sockets(&plait_linux::run_directory()?, STATUS)?;
+        let answers = thread::scope(|scope| {
+            let asked: Vec<_> = sockets.iter().map(|(pid, path)| (*pid, scope.spawn(|| ask(path)))).collect();
+            asked
+                .into_iter()
+                .map(|(pid, answer)| (pid, answer.join().unwrap_or_else(|_| Err(ErrorKind::Other.into()))))
+                .collect::<Vec<_>>()
+        });
         let mut status = GatewayStatus::default();
-        for (pid, path) in sockets(&plait_linux::run_directory()?, STATUS)? {
-            match ask(&path) {
+        for (pid, answer) in answers {
+            match answer {
                 Ok(report) => status.reports.push(report),
                 Err(error) if has_ended(&error) => {}
                 Err(_) => status.unresponsive.push(pid),
