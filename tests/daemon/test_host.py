@@ -9,7 +9,7 @@ import pytest
 from daemons import Daemon, host_file
 from exits import EXIT_PUBLIC, FAR, FAR6, NAME, PRIVATE
 from gateways import cgroup_mount
-from hosts import PLAIT, Pair, wait_for
+from hosts import PLAIT, Pair, tool, wait_for
 from streams import listen
 
 HOSTS = [FAR, f"[{FAR6}]", NAME]
@@ -137,6 +137,19 @@ def test_status_shows_the_daemon_as_one_gateway(web, text):
     ports = {int(address.rsplit(":", 1)[1]) for address in gateway["listen"]}
     assert {1080, 9443} <= ports
     assert web.client.run(PLAIT, "doctor", "--clean").returncode == 0
+
+
+def test_lock_of_a_killed_daemon_is_removed(web):
+    daemon = Daemon(web.client, host_file(web)).start()
+    [pid] = [each["pid"] for each in web.pair.status() if each["command"] == "daemon"]
+    found = tool("grep", "-lx", "-d", "skip", "-s", str(pid), "-r", "--include=host.*.lock", "/run/plait")
+    [lock] = map(pathlib.Path, found.splitlines())
+    assert web.client.run(PLAIT, "doctor", "--clean").returncode == 0
+    assert lock.exists()
+    daemon.program.kill()
+    daemon.program.wait(10)
+    assert web.client.run(PLAIT, "doctor", "--clean").returncode == 0
+    assert not lock.exists()
 
 
 def test_slices(web, text):

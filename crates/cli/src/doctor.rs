@@ -179,6 +179,7 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
             gather("rule", plait_gateway::kmod::clean_leftovers().map_err(Into::into));
             gather("kill switch", kill_switches());
             gather("file", clean_run_directory().map(paths).map_err(Into::into));
+            gather("file", HostLock::clean_leftovers().map(paths));
             let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
             gather("setting", setting.map_err(Into::into));
         }

@@ -12,6 +12,11 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+/// How the names of files of host-wide daemons begin: not as a process's file, which others would remove.
+const PREFIX: &str = "host.";
+/// And those of locks end.
+const SUFFIX: &str = ".lock";
+
 /// The lock, held until dropped or until the process ends.
 pub(crate) struct HostLock {
     file: File,
@@ -68,6 +73,28 @@ impl HostLock {
         Ok(Pid::from_raw(process_in(&file)?))
     }
 
+    /// Removes the files of processes that were killed, also those of namespaces that are gone. Returns their paths.
+    pub(crate) fn clean_leftovers() -> anyhow::Result<Vec<PathBuf>> {
+        let mut removed = Vec::new();
+        for entry in fs::read_dir(plait_linux::run_directory()?)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if !name.starts_with(PREFIX) || !name.ends_with(SUFFIX) {
+                continue;
+            }
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file.with_context(|| format!("cannot open {}", path.display()))?,
+            };
+            // Held until it is removed: whoever waits for it then finds that it is another file.
+            if try_lock(&file, &path)? && is_at(&file, &path) {
+                fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+                removed.push(path);
+            }
+        }
+        Ok(removed)
+    }
+
     /// Its file.
     pub(super) fn path() -> anyhow::Result<PathBuf> {
         host_file("lock")
@@ -101,8 +128,7 @@ pub(crate) fn host_file(kind: &str) -> anyhow::Result<PathBuf> {
     let directory = plait_linux::run_directory()?;
     let namespace =
         netns::cookie().context("this kernel has no cookies of network namespaces (Linux 5.14)")?;
-    // Not a name of a process's file, which others would remove.
-    Ok(directory.join(format!("host.{namespace}.{kind}")))
+    Ok(directory.join(format!("{PREFIX}{namespace}.{kind}")))
 }
 
 /// Removes the files of these kinds.
