@@ -2,8 +2,8 @@
 """What outages of a path do to a connection: the longest stall, and the time until both paths are in use again.
 
 Two emulated links: `first` (eth, 20 Mb/s, round trip 30 ms), which is the trusted path, and `second` (wlan, 10 Mb/s, 50 ms). A stream of known
-content runs through gateways in each mode (`ecf`: `sealed` with that scheduler), and through plain MPTCP sockets with cubic and the kernel's path
-manager (`kernel`), 4 s before, during, and --after seconds after an outage. A cell is a fault, the paths that have it, seconds, a direction and a variant; options select cells. Per cell, over
+content runs through gateways in each mode, and through plain MPTCP sockets with cubic and the kernel's path manager (`kernel`), 4 s before,
+during, and --after seconds after an outage. A cell is a fault, the paths that have it, seconds, a direction and a variant; options select cells. Per cell, over
 --rounds: the longest time without an arrival during the outage (`stall`) and after it (`later`), the time from its end until each
 path carries a fifth of its rate (`both`), and the rates during it and in the 5 s after it. Medians, and the worst in brackets.
 
@@ -39,7 +39,6 @@ VARIANTS = {
     "off": ("--mode", "off"),
     "stream": ("--mode", "stream", "--require"),
     "sealed": ("--mode", "sealed", "--require"),
-    "ecf": ("--mode", "sealed", "--require", "--scheduler", "ecf"),
     "kernel": (),
 }
 BEFORE_S = 4

@@ -155,6 +155,10 @@ impl Watched for Connection {
         self.progress.sent.total() + self.progress.received.total()
     }
 
+    fn expects_more(&self) -> bool {
+        self.progress.expects_rest.load(Ordering::Relaxed)
+    }
+
     async fn more_than(&self, carried: u64) {
         loop {
             let moved = self.progress.moved();

@@ -75,6 +75,10 @@ impl Watched for ObservedConnection {
         0
     }
 
+    fn expects_more(&self) -> bool {
+        false
+    }
+
     async fn more_than(&self, _carried: u64) {
         pending().await
     }

@@ -28,7 +28,7 @@ pub(super) enum Health {
     Opening,
     /// What was sent is acknowledged, or is not due yet.
     Answering,
-    /// The peer sends on others only ([`super::suspects`]): it may have closed this one.
+    /// The peer has stopped sending on it ([`super::suspects`]): it may have closed it.
     Suspected,
     /// What was sent is overdue, and no other subflow is known to work.
     Silent,

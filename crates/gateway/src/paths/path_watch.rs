@@ -106,7 +106,7 @@ impl<'a> PathWatch<'a> {
                 if !has_live(&subflows) && self.plan.is_rejected() {
                     return reset_by_peer();
                 }
-                self.reconcile(&subflows);
+                self.reconcile(&subflows, connection.expects_more());
                 pause = self.pace.next(connection, &subflows, &self.liveness);
                 self.ask_for_other_paths(&subflows);
             } else {
@@ -156,14 +156,14 @@ impl<'a> PathWatch<'a> {
     }
 
     /// Closes the subflows that are dead, and creates one through every usable interface where none answers.
-    fn reconcile(&mut self, subflows: &[Subflow]) {
+    fn reconcile(&mut self, subflows: &[Subflow], expects_more: bool) {
         if has_live(subflows) {
             self.last_path = Instant::now();
         }
         let usable = self.subflows.usable();
         let now = Instant::now();
         let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
-        for (health, is_suspect) in health.iter_mut().zip(self.suspects.find(now, subflows)) {
+        for (health, is_suspect) in health.iter_mut().zip(self.suspects.find(now, subflows, expects_more)) {
             if is_suspect && *health == Health::Answering {
                 *health = Health::Suspected;
             }

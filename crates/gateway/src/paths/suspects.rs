@@ -1,4 +1,4 @@
-//! Subflows on which the peer has stopped sending while it sends on others. No I/O.
+//! Subflows on which the peer has stopped sending while it sends on others, or has more to send. No I/O.
 //!
 //! The peer closes a subflow on which this end does not seem to answer, and its reset may be lost on that path, as at a NAT that has
 //! forgotten the flow. This end, which has nothing to send, would notice by a keepalive probe, which is sent after a second. Before
@@ -40,7 +40,8 @@ struct Received {
 
 impl Suspects {
     /// Whether each of a connection's subflows is suspected. To be called as often as [`Liveness::judge`](super::liveness::Liveness).
-    pub(super) fn find(&mut self, now: Instant, subflows: &[Subflow]) -> Vec<bool> {
+    /// `expects_more`: the peer has more to send.
+    pub(super) fn find(&mut self, now: Instant, subflows: &[Subflow], expects_more: bool) -> Vec<bool> {
         self.received.retain(|known, _| subflows.iter().any(|subflow| subflow.ends() == *known));
         for subflow in subflows {
             let bytes = subflow.tcp.bytes_received;
@@ -51,17 +52,15 @@ impl Suspects {
             }
         }
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
-        let receives = self
-            .received
-            .values()
-            .any(|received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME));
+        let is_receiving = |received: &Received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME);
+        let sends = expects_more || self.received.values().any(is_receiving);
         let is_suspect = |subflow: &Subflow| {
             let Some(received) = self.received.get_mut(&subflow.ends()) else { return false };
             let has_stopped = age(received.last).is_some_and(|age| age >= RECEIVE_TIMEOUT);
             if subflow.tcp.state != State::Established || !has_stopped {
                 return false;
             }
-            if receives && age(received.suspected).is_none_or(|age| age >= MIN_SUSPECT_INTERVAL) {
+            if sends && age(received.suspected).is_none_or(|age| age >= MIN_SUSPECT_INTERVAL) {
                 received.suspected = Some(now);
             }
             age(received.suspected).is_some_and(|age| age < SUSPECTED_TIME)
@@ -78,6 +77,10 @@ mod tests {
     /// Looks at two subflows at intervals of 50 ms. Until these times, in milliseconds, each receives. Returns when the first was
     /// suspected, in milliseconds.
     fn suspected(until: [u32; 2], end: u32) -> Vec<u32> {
+        suspected_while(false, until, end)
+    }
+
+    fn suspected_while(expects_more: bool, until: [u32; 2], end: u32) -> Vec<u32> {
         let (mut suspects, start) = (Suspects::default(), Instant::now());
         let mut look = |ms: u32| {
             let subflows = [1, 2].map(|number: u8| {
@@ -85,7 +88,7 @@ mod tests {
                 subflow.tcp.bytes_received = ms.min(until[usize::from(number) - 1]).into();
                 subflow
             });
-            suspects.find(start + Duration::from_millis(ms.into()), &subflows)[0]
+            suspects.find(start + Duration::from_millis(ms.into()), &subflows, expects_more)[0]
         };
         (0..=end / 50).map(|n| 50 * n).filter(|ms| look(*ms)).collect()
     }
@@ -100,6 +103,12 @@ mod tests {
     fn peer_that_sends_nothing_is_not_suspected() {
         assert!(suspected([1000, 1000], 10_000).is_empty());
         assert!(suspected([0, 100_000], 10_000).is_empty(), "it never sent on the first");
+    }
+
+    #[test]
+    fn peer_that_sends_nothing_is_suspected_in_the_middle_of_a_record() {
+        let found = suspected_while(true, [1000, 1000], 10_000);
+        assert_eq!((found.first(), found.last()), (Some(&1400), Some(&4350)));
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub(crate) trait Watched {
     /// The bytes carried so far, in both directions.
     fn carried(&self) -> u64;
 
+    /// Whether the peer is known to have more to send.
+    fn expects_more(&self) -> bool;
+
     /// Waits until more bytes are carried than these.
     fn more_than(&self, carried: u64) -> impl Future<Output = ()> + Send;
 

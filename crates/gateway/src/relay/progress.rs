@@ -1,7 +1,7 @@
 //! How many application bytes have crossed a connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
@@ -14,6 +14,8 @@ pub(crate) struct Progress {
     pub(crate) sent: ByteCounter,
     /// Bytes read from the network.
     pub(crate) received: ByteCounter,
+    /// Whether a record has arrived in part.
+    pub(crate) expects_rest: AtomicBool,
     /// Mode `sealed`.
     pub(crate) key_updates: KeyUpdateCounter,
     /// Limits the bytes of this connection and others together.

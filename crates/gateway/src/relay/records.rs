@@ -9,6 +9,7 @@
 use std::future::ready;
 use std::io::{self, IoSliceMut};
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -265,6 +266,7 @@ pub(super) async fn open(
         write_all(to, &waiting).await.map_err(PumpError::Write)?;
         let data = data + waiting.len();
         progress.received.add(data);
+        progress.expects_rest.store(at < filled, Ordering::Relaxed);
         if at < filled {
             buffer.bytes.copy_within(at..filled, 0);
             partial = Some((buffer, filled - at));
