@@ -233,7 +233,8 @@ def test_replaced_router_leaves_the_interfaces_while_addresses_change(web, lan):
                 for verb in ("add", "del"):
                     subprocess.run(("ip", "addr", verb, "192.0.2.77/32", "dev", "lo"), check=True)
 
-    daemon = Daemon(lan.router, router_file(web)).start()
+    # Without the programs of a scheduler.
+    daemon = Daemon(lan.router, 'congestion_control = "cubic"\n' + router_file(web)).start()
     changing = threading.Thread(target=change)
     changing.start()
     try:

@@ -24,7 +24,7 @@ from hosts import PLAIT, REPOSITORY, Capture, Host, tool, wait_for
 from streams import connect_by_socks, listen
 
 LINKS = ("eth", "wlan", "lte")
-# Slow enough that a transfer uses every path.
+# Slow enough that a transfer uses every path, by the kernel's scheduler.
 RATE = "20mbit"
 LENGTH = 1_000_000
 
@@ -198,6 +198,7 @@ class Network:
         listening = []
         for number, (gateway, options) in enumerate(GATEWAYS.items()):
             here, there = port(gateway), 1080 + number
+            options = (*options, "--scheduler", "off")
             serve = ("serve", "--listen", f"[::]:{here}", "--to", "127.0.0.1:9000")
             proxy = ("proxy", "--listen", f"127.0.0.1:{there}", "--trusted", LINKS[0])
             self.server.start(PLAIT, "-vv", *serve, *options, log=f"serve {gateway}.log")
