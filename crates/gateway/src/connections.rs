@@ -156,7 +156,7 @@ impl Watched for Connection {
     }
 
     fn expects_more(&self) -> bool {
-        self.progress.expects_rest.load(Ordering::Relaxed)
+        self.progress.waits_for_rest.load(Ordering::Relaxed)
     }
 
     async fn more_than(&self, carried: u64) {

@@ -14,8 +14,8 @@ pub(crate) struct Progress {
     pub(crate) sent: ByteCounter,
     /// Bytes read from the network.
     pub(crate) received: ByteCounter,
-    /// Whether a record has arrived in part.
-    pub(crate) expects_rest: AtomicBool,
+    /// Whether a record has arrived in part, and its rest is waited for, not the application.
+    pub(crate) waits_for_rest: AtomicBool,
     /// Mode `sealed`.
     pub(crate) key_updates: KeyUpdateCounter,
     /// Limits the bytes of this connection and others together.

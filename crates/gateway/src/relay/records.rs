@@ -214,6 +214,7 @@ pub(super) async fn open(
     // The start of a record whose rest has not arrived yet.
     let mut partial: Option<(Buffer, usize)> = None;
     loop {
+        progress.waits_for_rest.store(partial.is_some(), Ordering::Relaxed);
         tokio::select! {
             readable = from.readable() => readable.map_err(PumpError::Read)?,
             (copy, side) = next_copy(side.as_mut()) => {
@@ -224,6 +225,7 @@ pub(super) async fn open(
                 continue;
             }
         }
+        progress.waits_for_rest.store(false, Ordering::Relaxed);
         let (mut buffer, mut filled) = partial.take().unwrap_or_else(|| (Buffer::take(), 0));
         match from.try_read(&mut buffer.bytes[filled..]) {
             Ok(0) => {
@@ -266,7 +268,6 @@ pub(super) async fn open(
         write_all(to, &waiting).await.map_err(PumpError::Write)?;
         let data = data + waiting.len();
         progress.received.add(data);
-        progress.expects_rest.store(at < filled, Ordering::Relaxed);
         if at < filled {
             buffer.bytes.copy_within(at..filled, 0);
             partial = Some((buffer, filled - at));
