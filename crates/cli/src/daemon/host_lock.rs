@@ -5,12 +5,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use plait_linux::netns;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
+
+/// Longer than those hold a lock who only look whether it is held.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How the names of files of host-wide daemons begin: not as a process's file, which others would remove.
 const PREFIX: &str = "host.";
@@ -26,10 +31,15 @@ impl HostLock {
     /// Takes the lock of the current network namespace.
     pub(crate) fn acquire() -> anyhow::Result<HostLock> {
         let path = HostLock::path()?;
+        let give_up = Instant::now() + LOOK;
         loop {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
             let file = file.with_context(|| format!("cannot open {}", path.display()))?;
             if !try_lock(&file, &path)? {
+                if Instant::now() < give_up {
+                    thread::sleep(LOOK / 10);
+                    continue;
+                }
                 bail!(
                     "the connections of this host are redirected already, by process {}: `plait down` stops it",
                     process_in(&file)?
