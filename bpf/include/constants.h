@@ -18,13 +18,6 @@
 /* An option of bpf_setsockopt(), since Linux 6.12. */
 #define TCP_BPF_SOCK_OPS_CB_FLAGS 1008
 
-/*
- * Bytes not sent yet (TCP_NOTSENT_LOWAT) with which a subflow takes no more, if a scheduler of plait closes it: any; and if it opened it although
- * later data waits for what the subflow has: about what is left in the last packets.
- */
-#define PLAIT_CLOSED_UNSENT 1
-#define PLAIT_LATE_UNSENT (16 << 10)
-
 /* TCP flags as in the header's byte 13. */
 #define TCPHDR_SYN 0x02
 #define TCPHDR_RST 0x04

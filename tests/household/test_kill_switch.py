@@ -67,7 +67,7 @@ def test_nothing_leaves_while_the_daemon_starts_reloads_ends_and_is_killed(
     """Prints the number of attempts."""
     household.start_web(documents)
     household.set_up_exit()
-    # Otherwise packets of now wait for the provider's address to be resolved, and leave when the kill switch is on.
+    # Packets sent before the provider's address is resolved are queued, and would leave once it is: when the kill switch is on.
     wait_for("IPv6", lambda: household.router.run("ping", "-c", "1", "-W", "1", FAR6).returncode == 0)
     with everything_outside(household) as before, attempting(household):
         time.sleep(0.3)

@@ -24,7 +24,7 @@ use rustix::process::Signal;
 
 use crate::gateway::{block_on_gated_with, confine, stop_signal};
 use handover::{Descriptor, HandoverSocket, Inherited, NextDaemon, Ready, RunningDaemon};
-pub(crate) use host_lock::{HostLock, host_file, remove_files};
+pub(crate) use host_lock::{HostLock, LOCK, host_file, remove_files};
 use notify::ServiceManager;
 use parts::Parts;
 use passed_sockets::PassedSockets;

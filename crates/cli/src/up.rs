@@ -17,7 +17,7 @@ use plait_linux::interfaces::{interfaces, route};
 use plait_linux::signal::StopSignal;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use crate::daemon::{HostLock, background_arguments, executable, host_file, remove_files};
+use crate::daemon::{HostLock, LOCK, background_arguments, executable, host_file, remove_files};
 use crate::router::network;
 use crate::stdout::print_text;
 
@@ -101,7 +101,7 @@ pub(crate) fn down(_: &DownArgs) -> anyhow::Result<()> {
         stop(pid)?;
     }
     let engaged = KillSwitch::remove()?;
-    remove_files(&[CONFIG, LOG, NOTIFY, "lock"])?;
+    remove_files(&[CONFIG, LOG, NOTIFY, LOCK])?;
     // Those of a killed daemon. What fails, the next start or `plait doctor --clean` removes.
     remove_leftovers();
     print_text(match (holder, engaged) {

@@ -15,6 +15,7 @@
 #include <bpf/bpf_helpers.h>
 #include "constants.h"
 #include "kernel.h"
+#include "unsent.h"
 
 /*
  * There must be something to send while the next is fetched: bytes, two bursts of the kernel's scheduler; and in units of
@@ -68,8 +69,7 @@ static __always_inline void set_limit(struct bpf_sock_ops *ctx)
 	struct tcp_sock *tcp = sk ? (struct tcp_sock *)bpf_skc_to_tcp_sock(sk) : NULL;
 	__u32 limit;
 
-	if (!msk || !tcp || tcp->notsent_lowat == PLAIT_CLOSED_UNSENT ||
-	    tcp->notsent_lowat == PLAIT_LATE_UNSENT)
+	if (!msk || !tcp || is_limited_by_scheduler(tcp))
 		return;
 	limit = unsent_limit(ctx, msk);
 	bpf_setsockopt(ctx, SOL_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof(limit));

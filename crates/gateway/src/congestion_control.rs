@@ -51,12 +51,12 @@ impl CongestionControl {
                 name: name.to_owned(),
             }),
             (Some(name), None) => CongestionControl::named(name),
-            (None, Some(scheduler)) => CongestionControl::scheduled(scheduler),
+            (None, Some(scheduler)) => CongestionControl::with_scheduler(scheduler),
             (None, None) => Ok(CongestionControl::default_for(mode, descriptors)),
         }
     }
 
-    fn scheduled(scheduler: &SchedulerConfig) -> Result<CongestionControl, StartError> {
+    fn with_scheduler(scheduler: &SchedulerConfig) -> Result<CongestionControl, StartError> {
         let registered = Registered::new(scheduler).map_err(|reason| StartError::Scheduler {
             scheduler: scheduler.clone(),
             reason: Box::new(reason),
@@ -70,9 +70,9 @@ impl CongestionControl {
         // Scrambling hides less, the fewer bytes the other paths carry.
         let is_scrambled = matches!(mode, Mode::Xor64 | Mode::Stream);
         if (default == CUBIC || is_bbr(&default)) && !is_scrambled && !is_low(descriptors) {
-            match CongestionControl::scheduled(&Scheduler::Ecf.into()) {
+            match CongestionControl::with_scheduler(&Scheduler::Ecf.into()) {
                 Ok(chosen) => {
-                    tell_of_replacement(CUBIC, &default);
+                    log_replacement(CUBIC, &default);
                     return chosen;
                 }
                 Err(error) => debug!("connections use the kernel's scheduler: {error}"),
@@ -83,7 +83,7 @@ impl CongestionControl {
         }
         let name = REPLACEMENTS.into_iter().find(|name| try_out(name).is_ok());
         if let Some(name) = name {
-            tell_of_replacement(name, &default);
+            log_replacement(name, &default);
         }
         CongestionControl { name: name.map(str::to_owned), scheduler: None }
     }
@@ -120,8 +120,8 @@ impl CongestionControl {
     }
 }
 
-/// Tells that an algorithm takes the place of bbr.
-fn tell_of_replacement(name: &str, default: &str) {
+/// Logs that an algorithm takes the place of bbr.
+fn log_replacement(name: &str, default: &str) {
     if is_bbr(default) {
         info!(
             "connections use {name} instead of {default}, this host's default congestion control, with which Linux's MPTCP can \

@@ -74,16 +74,16 @@ static inline __u64 carried(__u64 rate, __u64 us)
  * Bytes that the connection is expected to send: nobody knows how much a program has that has more, but one that has
  * sent for long mostly goes on for long. If it does not, the last burst is late by no more than an eighth of that time.
  */
-static inline __u64 expected(const struct plait_question *question)
+static inline __u64 expected_bytes(const struct plait_question *question)
 {
-	return question->queued + question->streak / 8;
+	return question->queued + question->busy_bytes / 8;
 }
 
 static inline __u32 decide_by_ecf(struct plait_question *question)
 {
 	__u64 time = burst_time(&question->mine), others;
 	/* The receiver's buffer grows with the time that the slowest subflow takes, once that is used. */
-	__u64 queued = expected(question), window = question->window + question->window / 4;
+	__u64 queued = expected_bytes(question), window = question->window + question->window / 4;
 
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))

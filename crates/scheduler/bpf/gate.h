@@ -11,6 +11,7 @@
 #include "constants.h"
 #include "rate.h"
 #include "subflow_state.h"
+#include "unsent.h"
 
 /* sk_pacing_status: TCP itself delays packets according to the pacing rate. */
 #define SK_PACING_NONE 0
@@ -143,11 +144,6 @@ static __always_inline void start_trial(struct sock *sk)
 	state_of(sk)->rate = 0;
 }
 
-static __always_inline int has_limited_unsent(struct tcp_sock *tcp)
-{
-	return tcp->notsent_lowat == PLAIT_CLOSED_UNSENT || tcp->notsent_lowat == PLAIT_LATE_UNSENT;
-}
-
 /*
  * Up to a rate in bytes per second; PLAIT_UNLIMITED: as the program wants. If `late`, later data would wait for what the subflow has, so
  * that it takes more only once that was sent.
@@ -167,7 +163,7 @@ static __always_inline void open_gate(struct sock *sk, __u32 limit, int late)
 	/* A limit made TCP delay packets; without one, cubic does not ask for that. */
 	if (limit == PLAIT_UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
 		sk->sk_pacing_status = SK_PACING_NONE;
-	if (late || has_limited_unsent(tcp))
+	if (late || is_limited_by_scheduler(tcp))
 		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, late ? PLAIT_LATE_UNSENT : state->unsent_limit);
 	if (before <= GATE_LIMITED)
 		return;

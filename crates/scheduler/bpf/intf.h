@@ -75,9 +75,9 @@ struct plait_question {
 	struct plait_path best; /* of the other open subflows: the one that delivers a burst first */
 	__u64
 	    queued; /* bytes to be sent or acknowledged; but for `ecf`, half as many again if the program has more */
-	__u64 window; /* bytes of them that the peer has room for */
-	__u64 sent;   /* bytes sent before */
-	__u64 streak; /* bytes of them that the best sent without a pause, if the program has more */
+	__u64 window;	  /* bytes of them that the peer has room for */
+	__u64 sent;	  /* bytes sent before */
+	__u64 busy_bytes; /* bytes of them that the best sent without a pause, if the program has more */
 	/* us: of a subflow whose congestion window is small, further round trips until a burst was sent */
 	__u32 start;
 	__u32 padding;

@@ -164,7 +164,7 @@ static __always_inline void decide(struct sock *sk)
 		question->window = msk->wnd_end - msk->snd_una;
 		question->sent = msk->bytes_sent;
 		if (!more)
-			question->streak = 0;
+			question->busy_bytes = 0;
 		question->start = start_time((struct tcp_sock *)sk, &question->mine);
 		question->is_open = state->gate <= GATE_LIMITED;
 		set_targets(question);
@@ -190,7 +190,7 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 		return;
 	start_train(sk);
 	if (scheduler != PLAIT_SCHEDULER_WEIGHTED)
-		state_of(sk)->streak_start = ((struct tcp_sock *)sk)->bytes_acked >> 10;
+		state_of(sk)->busy_start = ((struct tcp_sock *)sk)->bytes_acked >> 10;
 	set_first_window(sk);
 	if (state_of(sk)->gate == GATE_TRIAL)
 		close_gate(sk, GATE_MEASURING);

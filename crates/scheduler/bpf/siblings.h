@@ -101,11 +101,11 @@ static __always_inline struct comparison *start_comparison(struct sock *sk)
 }
 
 /* Bytes acknowledged since it last began to send. */
-static __always_inline __u64 streak_of(struct tcp_sock *tcp, const struct subflow_state *state)
+static __always_inline __u64 busy_bytes_of(struct tcp_sock *tcp, const struct subflow_state *state)
 {
 	__u32 kib = tcp->bytes_acked >> 10;
 
-	return (__u64)(__u32)(kib - state->streak_start) << 10;
+	return (__u64)(__u32)(kib - state->busy_start) << 10;
 }
 
 static __always_inline void consider_share(struct sock *sk, struct tcp_sock *tcp, __u64 rate,
@@ -179,7 +179,8 @@ static __always_inline void consider(struct sock *sk, struct tcp_sock *tcp, __u3
 	describe(tcp, rate, &path);
 	if (is_better(&path, &question->best)) {
 		question->best = path;
-		question->streak = state && scheduler != PLAIT_SCHEDULER_WEIGHTED ? streak_of(tcp, state) : 0;
+		question->busy_bytes =
+		    state && scheduler != PLAIT_SCHEDULER_WEIGHTED ? busy_bytes_of(tcp, state) : 0;
 	}
 	if (scheduler == PLAIT_SCHEDULER_WEIGHTED)
 		consider_share(sk, tcp, rate, &comparison->behind);
@@ -223,7 +224,7 @@ static __always_inline int has_more(struct sock *connection)
 
 /*
  * What the connection has to send, and `more` if the program has more, of which nobody knows how much: half as much again, but for `ecf`,
- * which decides by `streak`.
+ * which decides by `busy_bytes`.
  */
 static __always_inline __u64 queued(struct mptcp_sock *msk, int more)
 {

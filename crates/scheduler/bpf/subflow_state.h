@@ -29,7 +29,7 @@ struct subflow_state {
 	/* KiB acknowledged, modulo 2^32, when its share began to count (`weighted`), or when it last began to send (the others) */
 	union {
 		__u32 share_start;
-		__u32 streak_start;
+		__u32 busy_start;
 	};
 	__u16 measured; /* when the rate was, in 2^20 us; until then, when the subflow was established */
 	__u16 decided;	/* in 2^8 us */

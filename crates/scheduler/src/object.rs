@@ -94,4 +94,5 @@ const HEADERS: &[(&str, &[u8])] = &[
     ("kernel.h", include_bytes!("../../../bpf/include/kernel.h")),
     ("repair.h", include_bytes!("../../../bpf/include/repair.h")),
     ("subflows.h", include_bytes!("../../../bpf/include/subflows.h")),
+    ("unsent.h", include_bytes!("../../../bpf/include/unsent.h")),
 ];

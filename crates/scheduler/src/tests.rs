@@ -66,7 +66,7 @@ fn ecf(question: &plait_question) -> Option<bool> {
     let sending = f64::from(PLAIT_BURST) / question.mine.rate as f64;
     let start = f64::from(question.start) / 1e6;
     let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
-    let expected = question.queued as f64 + question.streak as f64 / 8.0;
+    let expected = question.queued as f64 + question.busy_bytes as f64 / 8.0;
     let window = question.window as f64 * 1.25 * factor + f64::from(PLAIT_BURST);
     let carried_over_limit = question.best.rate as f64 * time_with_start / window.min(expected * factor);
     if time > 2.0 * best && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
@@ -88,12 +88,12 @@ fn any_path() -> impl Strategy<Value = plait_path> {
 fn any_question(scheduler: Scheduler) -> impl Strategy<Value = plait_question> {
     let bytes = || (0.0f64..34.0).prop_map(|exponent| exponent.exp2() as u64);
     (any_path(), any_path(), [bytes(), bytes(), bytes()], 0..4_000_000u32, 0..2u32).prop_map(
-        move |(mine, best, [queued, window, streak], start, is_open)| plait_question {
+        move |(mine, best, [queued, window, busy_bytes], start, is_open)| plait_question {
             mine,
             best,
             queued,
             window,
-            streak,
+            busy_bytes,
             start,
             is_open,
             scheduler: scheduler.number(),
@@ -179,9 +179,9 @@ fn ecf_expects_an_eighth_more_of_what_was_sent_without_a_pause() {
         return;
     }
     let object = load();
-    let is_open = |queued, streak| {
+    let is_open = |queued, busy_bytes| {
         let question = question(Scheduler::Ecf, mbit(20.0, 200.0), mbit(20.0, 20.0), 9_000_000);
-        ask(&object, plait_question { queued, streak, ..question })
+        ask(&object, plait_question { queued, busy_bytes, ..question })
     };
     assert!(!is_open(300_000, 2_000_000) && is_open(300_000, 2_200_000));
 }

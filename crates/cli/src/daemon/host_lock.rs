@@ -14,13 +14,14 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-/// Longer than those hold a lock who only look whether it is held.
-const LOOK: Duration = Duration::from_millis(100);
+/// How long a lock is waited for: processes that check whether it is held take it for a moment.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How the names of files of host-wide daemons begin: not as a process's file, which others would remove.
-const PREFIX: &str = "host.";
-/// And those of locks end.
-const SUFFIX: &str = ".lock";
+/// How the names of a host-wide daemon's files begin: not as a process's file, which others would remove.
+const HOST_FILE_PREFIX: &str = "host.";
+
+/// The kind of the lock's file.
+pub(crate) const LOCK: &str = "lock";
 
 /// The lock, held until dropped or until the process ends.
 pub(crate) struct HostLock {
@@ -31,13 +32,13 @@ impl HostLock {
     /// Takes the lock of the current network namespace.
     pub(crate) fn acquire() -> anyhow::Result<HostLock> {
         let path = HostLock::path()?;
-        let give_up = Instant::now() + LOOK;
+        let give_up = Instant::now() + LOCK_TIMEOUT;
         loop {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
             let file = file.with_context(|| format!("cannot open {}", path.display()))?;
             if !try_lock(&file, &path)? {
                 if Instant::now() < give_up {
-                    thread::sleep(LOOK / 10);
+                    thread::sleep(LOCK_TIMEOUT / 10);
                     continue;
                 }
                 bail!(
@@ -89,14 +90,15 @@ impl HostLock {
         for entry in fs::read_dir(plait_linux::run_directory()?)? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if !name.starts_with(PREFIX) || !name.ends_with(SUFFIX) {
+            let kind = name.strip_prefix(HOST_FILE_PREFIX).and_then(|name| name.split_once('.'));
+            if kind.is_none_or(|(_, kind)| kind != LOCK) {
                 continue;
             }
             let file = match File::open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 file => file.with_context(|| format!("cannot open {}", path.display()))?,
             };
-            // Held until it is removed: whoever waits for it then finds that it is another file.
+            // The lock is held until the file is removed; a process that waits for it then opens the new file.
             if try_lock(&file, &path)? && is_at(&file, &path) {
                 fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
                 removed.push(path);
@@ -107,7 +109,7 @@ impl HostLock {
 
     /// Its file.
     pub(super) fn path() -> anyhow::Result<PathBuf> {
-        host_file("lock")
+        host_file(LOCK)
     }
 }
 
@@ -138,7 +140,7 @@ pub(crate) fn host_file(kind: &str) -> anyhow::Result<PathBuf> {
     let directory = plait_linux::run_directory()?;
     let namespace =
         netns::cookie().context("this kernel has no cookies of network namespaces (Linux 5.14)")?;
-    Ok(directory.join(format!("{PREFIX}{namespace}.{kind}")))
+    Ok(directory.join(format!("{HOST_FILE_PREFIX}{namespace}.{kind}")))
 }
 
 /// Removes the files of these kinds.
