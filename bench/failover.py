@@ -2,7 +2,8 @@
 """What outages of a path do to a connection: the longest stall, and the time until both paths are in use again.
 
 Two emulated links: `first` (eth, 20 Mb/s, round trip 30 ms), which is the trusted path, and `second` (wlan, 10 Mb/s, 50 ms). A stream of known
-content runs through gateways in each mode, and through plain MPTCP sockets with cubic and the kernel's path manager (`kernel`), 4 s before,
+content runs through gateways in each mode, through plain MPTCP sockets with cubic and the kernel's path manager (`kernel`), and the same with
+`plait sched use ecf` on both hosts (`ecf`), 4 s before,
 during, and --after seconds after an outage. A cell is a fault, the paths that have it, seconds, a direction and a variant; options select cells. Per cell, over
 --rounds: the longest time without an arrival during the outage (`stall`) and after it (`later`), the time from its end until each
 path carries a fifth of its rate (`both`), and the rates during it and in the 5 s after it. Medians, and the worst in brackets.
@@ -25,22 +26,24 @@ import time
 
 import pairs
 import prologue
+from hosts import PLAIT, tool
 from outages import Stream, Usage, address_lost, carrier_lost, forgotten_flows, outcome, silence
 from streams import NAMED, accept, connect_by_socks, deliver, listen
 
 MPTCP = 262
-# Gateways use it as well where the host's default is bbr.
-CONGESTION_CONTROL = b"cubic"
 RATES = {"eth": 20e6, "wlan": 10e6}
 OPTIONS = {"eth": ("--rate", "20mbit", "--delay", "15ms"), "wlan": ("--rate", "10mbit", "--delay", "25ms")}
 PATHS = {"first": ("eth",), "second": ("wlan",), "both": ("eth", "wlan")}
-# Options of both gateways; `kernel` has none.
+# Options of both gateways; programs without gateways have none.
 VARIANTS = {
     "off": ("--mode", "off"),
     "stream": ("--mode", "stream", "--require"),
     "sealed": ("--mode", "sealed", "--require"),
     "kernel": (),
+    "ecf": (),
 }
+# The congestion control of programs without gateways. Gateways use cubic as well where the host's default is bbr.
+CONGESTION_CONTROL = {"kernel": b"cubic", "ecf": b"plait_ecf"}
 BEFORE_S = 4
 # While a link is changed by its emulator: from its start until the outage.
 LINK_CHANGES = {"loss": ("loss=30%", "loss=0%"), "rtt": ("delay=1s", "delay={delay}")}
@@ -92,14 +95,27 @@ def link_options(fault, links, seconds):
     return found
 
 
+@contextlib.contextmanager
+def steered(pair, variant):
+    """Both hosts allow the scheduler, if the variant is one."""
+    hosts = (pair.client, pair.server) if variant == "ecf" else ()
+    for host in hosts:
+        tool(PLAIT, "sched", "use", variant, "--netns", host.name)
+    try:
+        yield
+    finally:
+        for host in hosts:
+            tool(PLAIT, "sched", "disable", "--netns", host.name)
+
+
 def connected(pair, variant):
     """The client's and the service's ends of a connection. The pair keeps the listener, which accepts subflows."""
-    if variant == "kernel":
+    if algorithm := CONGESTION_CONTROL.get(variant):
         pair.client.ip("mptcp endpoint add 10.77.2.1 dev wlan subflow")
         pair.listener = listen(pair.server, 9001, "0.0.0.0", MPTCP)
         client = pair.client.socket(protocol=MPTCP)
         for endpoint in (pair.listener, client):
-            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
+            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm)
         client.connect((pair.ETH, 9001))
         return client, accept(pair.listener)
     pair.listener = listen(pair.server)
@@ -112,7 +128,10 @@ def measure(fault, path, seconds, direction, variant, after):
     """One outage."""
     links = PATHS[path]
     started = time.monotonic()
-    with pairs.built(functools.partial(pairs.Emulated, options=link_options(fault, links, seconds))) as pair:
+    with (
+        pairs.built(functools.partial(pairs.Emulated, options=link_options(fault, links, seconds))) as pair,
+        steered(pair, variant),
+    ):
         ends = connected(pair, variant)
         deliver(*ends)
         deliver(*reversed(ends))

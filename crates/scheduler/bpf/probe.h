@@ -31,7 +31,7 @@ struct probe {
 	__u32 sent;	  /* packets filled up */
 	__u32 payload;	  /* bytes of data in a full segment */
 	__u32 start;	  /* us: when the train was sent */
-	/* Segments that the peer reported to have received twice: before the train, and with its first answer. */
+	/* Segments that the peer reported to have received twice: before the train or request, and with the train's first answer. */
 	__u32 dsacks_before, dsacks_first;
 	__u32 first;	  /* us: when the first answer arrived; 0: none yet */
 	__u32 peer_first; /* the peer's timestamp in it */
@@ -94,11 +94,15 @@ static __always_inline void request_ack(struct sock *sk, __u32 rtt)
 		probe->requesting = now;
 		probe->requests = 0;
 	}
-	if (probe->requests >= MAX_REQUESTS || (probe->requests && now - probe->requested < rtt / 2))
+	if (probe->requests >= MAX_REQUESTS)
+		return;
+	/* Other acknowledgments may come before the answer to the last. */
+	if (probe->requests && tcp->dsack_dups == probe->dsacks_before && now - probe->requested < rtt / 2)
 		return;
 	begin(sk);
 	probe->requests++;
 	probe->requested = now;
+	probe->dsacks_before = tcp->dsack_dups;
 	probe->sent = 0;
 	probe->payload = 0;
 	probe->is_sending = 1;

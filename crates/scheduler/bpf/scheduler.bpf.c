@@ -163,10 +163,14 @@ static __always_inline void decide(struct sock *sk)
 		question->queued = queued(msk, more);
 		question->window = msk->wnd_end - msk->snd_una;
 		question->sent = msk->bytes_sent;
-		if (!more)
+		question->is_open = state->gate <= GATE_LIMITED;
+		/*
+		 * A program that has nothing for a moment closes no near subflow, whose requests for acknowledgments would be
+		 * used up long before there is more.
+		 */
+		if (!more && !(question->is_open && question->mine.rtt_min <= NEAR))
 			question->busy_bytes = 0;
 		question->start = start_time((struct tcp_sock *)sk, &question->mine);
-		question->is_open = state->gate <= GATE_LIMITED;
 		set_targets(question);
 		rate = decide_for(question, scheduler);
 	}
