@@ -111,7 +111,10 @@ def measure_programs(pair, transfers):
         "mptcp": transfers.seconds(MPTCP, "cubic"),
     }
     tool(PLAIT, "sched", "use", "ecf", "--netns", transfers.sender.name)
-    return found | {variant: transfers.seconds(MPTCP, "plait_ecf") for variant in ("first", "next")}
+    try:
+        return found | {variant: transfers.seconds(MPTCP, "plait_ecf") for variant in ("first", "next")}
+    finally:
+        tool(PLAIT, "sched", "disable", "--netns", transfers.sender.name)
 
 
 def measure_gateways(pair, transfers):

@@ -79,6 +79,16 @@ static inline __u64 expected_bytes(const struct plait_question *question)
 	return question->queued + question->busy_bytes / 8;
 }
 
+/* To what one is limited whose data arrives in time: more than its rate, so that a higher one shows. */
+static inline __u32 in_time_rate(const struct plait_path *path)
+{
+	__u64 rate = path->rate + path->rate / 4;
+
+	if (rate < PLAIT_MIN_RATE)
+		return PLAIT_MIN_RATE;
+	return rate < PLAIT_UNLIMITED ? rate : PLAIT_UNLIMITED - 1;
+}
+
 static inline __u32 decide_by_ecf(struct plait_question *question)
 {
 	__u64 time = burst_time(&question->mine), others;
@@ -106,8 +116,8 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	/* While the window is full, the others lose time; but the burst itself is not theirs to send. */
 	if (others > window + PLAIT_BURST)
 		return close_by(question, PLAIT_REASON_WINDOW);
-	/* The kernel's scheduler then knows its rate, and packets do not wait for each other. More, so that a higher rate shows. */
-	return limit_by(question, question->mine.rate + question->mine.rate / 4, PLAIT_REASON_IN_TIME);
+	/* The kernel's scheduler then knows its rate, and packets do not wait for each other. */
+	return limit_by(question, in_time_rate(&question->mine), PLAIT_REASON_IN_TIME);
 }
 
 /* Whether a connection has more to send than takes a moment. */

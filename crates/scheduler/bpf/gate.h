@@ -145,10 +145,10 @@ static __always_inline void start_trial(struct sock *sk)
 }
 
 /*
- * Up to a rate in bytes per second; PLAIT_UNLIMITED: as the program wants. If `late`, later data would wait for what the subflow has, so
- * that it takes more only once that was sent.
+ * Up to a rate in bytes per second; PLAIT_UNLIMITED: as the program wants. The subflow takes more data while it has fewer than `unsent` bytes to
+ * send; 0: as the program wants.
  */
-static __always_inline void open_gate(struct sock *sk, __u32 limit, int late)
+static __always_inline void open_gate(struct sock *sk, __u32 limit, __u32 unsent)
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct subflow_state *state = state_of(sk);
@@ -163,8 +163,8 @@ static __always_inline void open_gate(struct sock *sk, __u32 limit, int late)
 	/* A limit made TCP delay packets; without one, cubic does not ask for that. */
 	if (limit == PLAIT_UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
 		sk->sk_pacing_status = SK_PACING_NONE;
-	if (late || is_limited_by_scheduler(tcp))
-		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, late ? PLAIT_LATE_UNSENT : state->unsent_limit);
+	if (unsent || is_limited_by_scheduler(tcp))
+		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, unsent ?: state->unsent_limit);
 	if (before <= GATE_LIMITED)
 		return;
 	sk->sk_pacing_rate = rate < limit || limit == PLAIT_UNLIMITED ? rate : limit;

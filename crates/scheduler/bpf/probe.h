@@ -183,4 +183,24 @@ static __always_inline int measure_probe(struct sock *sk)
 	return 1;
 }
 
+/*
+ * Ends slow start before a subflow that has not sent data yet has twice in flight what its path holds at the rate that a train measured: data of
+ * others would wait for what a short queue loses. Not by a rate of earlier connections, which may have sent less than they could.
+ */
+static __always_inline void set_threshold(struct sock *sk)
+{
+	struct probe *probe = bpf_sk_storage_get(&probes, sk, 0, 0);
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+	struct subflow_state *state = state_of(sk);
+	__u64 segments;
+
+	if (!probe || !probe->rtt || !state->rate || state->window)
+		return;
+	segments = 2ull * state->rate * probe->rtt / SECOND / (tcp->mss_cache ?: 1);
+	if (segments < tcp->snd_cwnd)
+		segments = tcp->snd_cwnd;
+	if (segments < tcp->snd_ssthresh)
+		tcp->snd_ssthresh = segments;
+}
+
 #endif

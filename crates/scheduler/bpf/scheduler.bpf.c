@@ -77,27 +77,41 @@ static __always_inline void start_closed(struct sock *sk)
 }
 
 /* A change of less than a sixteenth is none. */
-static __always_inline int is_limited_to(struct sock *sk, __u32 rate)
+static __always_inline int is_limited_to(struct sock *sk, __u32 rate, __u32 unsent)
 {
 	unsigned long now = sk->sk_max_pacing_rate;
 
-	return state_of(sk)->gate == GATE_LIMITED && now - now / 16 <= rate && rate <= now + now / 16;
+	return state_of(sk)->gate == GATE_LIMITED && now - now / 16 <= rate && rate <= now + now / 16 &&
+	       (!unsent || ((struct tcp_sock *)sk)->notsent_lowat == unsent);
+}
+
+/* Whether a subflow that is to be closed has data left to send: without a pacing rate it would send them at once, and overflow a short queue. */
+static __always_inline int has_unsent(struct sock *sk, const struct plait_question *question)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+
+	return scheduler == PLAIT_SCHEDULER_ECF && state_of(sk)->gate <= GATE_LIMITED &&
+	       tcp->write_seq != tcp->snd_nxt && question->mine.rate && question->mine.rtt_min > NEAR;
 }
 
 static __always_inline void set_gate(struct sock *sk, const struct plait_question *question, __u32 rate)
 {
+	__u32 unsent = scheduler == PLAIT_SCHEDULER_ECF && rate != PLAIT_UNLIMITED ? PLAIT_LATE_UNSENT : 0;
 	struct subflow_state *state = state_of(sk);
 
 	state->reason = question->reason;
 	if (!rate && state->gate == GATE_CLOSED)
 		return stay_closed(sk, question);
-	if (!rate) {
+	if (!rate && has_unsent(sk, question)) {
+		rate = in_time_rate(&question->mine);
+		unsent = PLAIT_CLOSED_UNSENT;
+	} else if (!rate) {
 		close_gate(sk, GATE_CLOSED);
 		return start_closed(sk);
 	}
-	if (rate == PLAIT_UNLIMITED ? state->gate == GATE_OPEN : is_limited_to(sk, rate))
+	if (rate == PLAIT_UNLIMITED ? state->gate == GATE_OPEN : is_limited_to(sk, rate, unsent))
 		return;
-	open_gate(sk, rate, scheduler == PLAIT_SCHEDULER_ECF && rate != PLAIT_UNLIMITED);
+	open_gate(sk, rate, unsent);
 }
 
 /* Whether the burst of a trial, or its first acknowledgments, are still to come. */
@@ -195,6 +209,7 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	start_train(sk);
 	if (scheduler != PLAIT_SCHEDULER_WEIGHTED)
 		state_of(sk)->busy_start = ((struct tcp_sock *)sk)->bytes_acked >> 10;
+	set_threshold(sk);
 	set_first_window(sk);
 	if (state_of(sk)->gate == GATE_TRIAL)
 		close_gate(sk, GATE_MEASURING);
