@@ -67,7 +67,8 @@ def test_router_client_and_exit_in_one_daemon(household, documents, text):
     key = router.tool("plait", "identity").strip().removeprefix("plait-key:")
     router.start("plait", "-v", "daemon", "--config", "/etc/plait/plait.toml", log="router.log")
     log = household.directory / "router.log"
-    wait_for("daemon", lambda: "an exit" in log.read_text() or not router.processes())
+    parts = ("an exit", "router of the hosts behind")
+    wait_for("daemon", lambda: all(part in log.read_text() for part in parts) or not router.processes())
     outside = f"(ip or ip6) and not (host {SERVER} and port {PORT}) and not (host 11.0.5.2 and port {PORT})"
     with household.capture("eth", filter=outside) as eth, household.capture("wlan", filter=outside) as wlan:
         for host in (household.one, household.two):

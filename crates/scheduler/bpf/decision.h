@@ -24,6 +24,8 @@
  * come while the peer still opens the subflow, which merges them.
  */
 #define NEAR 1000u
+/* A burst that takes no longer than this on a near path, us, delays nothing for long. */
+#define NEAR_BURST_TIME 50000u
 /* Within this time a subflow that is ahead of its share loses its lead, us. */
 #define SHARE_TIME SECOND
 
@@ -102,6 +104,9 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 		return question->mine.rtt_min <= NEAR ? open_by(question, PLAIT_REASON_UNKNOWN)
 						      : close_by(question, PLAIT_REASON_UNKNOWN);
 	}
+	/* Its requests for acknowledgments would be used up within milliseconds, and nothing would open it for a second. */
+	if (question->mine.rtt_min <= NEAR && sending_time(question->mine.rate) <= NEAR_BURST_TIME)
+		return open_by(question, PLAIT_REASON_FAST);
 	/* A window that grows while the burst is sent may delay it more than the link does. */
 	if (question->start > sending_time(question->mine.rate))
 		time = (__u64)question->start + question->mine.rtt;

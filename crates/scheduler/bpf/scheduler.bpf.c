@@ -178,11 +178,7 @@ static __always_inline void decide(struct sock *sk)
 		question->window = msk->wnd_end - msk->snd_una;
 		question->sent = msk->bytes_sent;
 		question->is_open = state->gate <= GATE_LIMITED;
-		/*
-		 * A program that has nothing for a moment closes no near subflow, whose requests for acknowledgments would be
-		 * used up long before there is more.
-		 */
-		if (!more && !(question->is_open && question->mine.rtt_min <= NEAR))
+		if (!more)
 			question->busy_bytes = 0;
 		question->start = start_time((struct tcp_sock *)sk, &question->mine);
 		set_targets(question);

@@ -64,15 +64,20 @@ fn ecf(question: &plait_question) -> Option<bool> {
     }
     let factor = if question.is_open == 1 { 1.25 } else { 1.0 };
     let sending = f64::from(PLAIT_BURST) / question.mine.rate as f64;
+    let is_near = question.mine.rtt_min <= 1000;
+    if is_near && (sending - 0.05).abs() < 3e-6 {
+        return None;
+    }
+    let open = time <= 2.0 * best || is_near && sending < 0.05;
     let start = f64::from(question.start) / 1e6;
     let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
     let expected = question.queued as f64 + question.busy_bytes as f64 / 8.0;
     let window = question.window as f64 * 1.25 * factor + f64::from(PLAIT_BURST);
     let carried_over_limit = question.best.rate as f64 * time_with_start / window.min(expected * factor);
-    if time > 2.0 * best && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
+    if !open && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
         return None;
     }
-    Some(time <= 2.0 * best || carried_over_limit <= 1.0)
+    Some(open || carried_over_limit <= 1.0)
 }
 
 /// A path of 8 kb/s to 800 Gb/s, and 1 us to 70 s.
@@ -156,6 +161,17 @@ fn ecf_uses_equal_paths_and_slow_ones_only_beside_much_data() {
     // While the window is full, the fast path loses what the slow one carries at most.
     assert!(!is_open_with_window(mbit(5.0, 50.0), 250_000));
     assert!(is_open_with_window(mbit(5.0, 50.0), 265_000));
+}
+
+#[test]
+fn ecf_keeps_a_near_path_open_that_sends_a_burst_soon() {
+    if !can_run("ecf_keeps_a_near_path_open_that_sends_a_burst_soon") {
+        return;
+    }
+    let object = load();
+    let is_open = |path| ask(&object, question(Scheduler::Ecf, path, mbit(1000.0, 0.1), 0));
+    assert!(is_open(mbit(11.0, 0.9)));
+    assert!(!is_open(mbit(10.0, 0.9)) && !is_open(mbit(11.0, 1.1)));
 }
 
 #[test]
