@@ -28,7 +28,7 @@ pub(super) enum Health {
     Opening,
     /// What was sent is acknowledged, or is not due yet.
     Answering,
-    /// The peer has stopped sending on it ([`super::suspects`]): it may have closed it.
+    /// The peer may not send on it ([`super::suspects`]), although it answers.
     Suspected,
     /// What was sent is overdue, and no other subflow is known to work.
     Silent,

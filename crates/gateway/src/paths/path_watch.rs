@@ -163,7 +163,8 @@ impl<'a> PathWatch<'a> {
         let usable = self.subflows.usable();
         let now = Instant::now();
         let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
-        for (health, is_suspect) in health.iter_mut().zip(self.suspects.find(now, subflows, expects_more)) {
+        let suspects = self.suspects.find(now, subflows, &health, expects_more);
+        for (health, is_suspect) in health.iter_mut().zip(suspects) {
             if is_suspect && *health == Health::Answering {
                 *health = Health::Suspected;
             }
