@@ -28,6 +28,7 @@ from kernel_algorithms import (
     setting,
     unload_all,
 )
+from outages import silence
 from package import PYTHON, install
 from streams import MPTCP, accept, listen, receive_exactly
 
@@ -41,6 +42,7 @@ SCHEDULERS = {
     "off": "plait_off",
 }
 TCP_CONGESTION = 13
+TCP_RTO_MAX_MS = 44
 # A thread that waits this long for a processor changes which subflow is the fastest.
 STALL = 0.02
 # Bytes that the program of a download sends at once.
@@ -304,6 +306,27 @@ def test_ecf_uses_both_of_two_equal_paths(make_emulated):
         assert 0.4 < wlan < 0.6, f"wlan carried {wlan:.1%}"
         # 20 Mb/s of packets of 1500 bytes carry 18.9 Mb/s of data.
         assert took < 25_000_000 * 8 / (2 * 18.9e6 * 0.9), f"{took:.2f} s"
+
+
+def test_data_flows_within_a_second_of_the_return_of_both_paths(make_emulated):
+    """The kernel alone retransmits 1.8, 3.8 and 7.8 s after the start of an outage."""
+    with socket.socket() as probe:
+        try:
+            probe.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS)
+        except OSError:
+            pytest.skip("this kernel has no TCP_RTO_MAX_MS")
+    pair = make_emulated(*EQUAL)
+    sched("use", "ecf", "--netns", pair.server.name)
+    outage = 5
+
+    def cut():
+        with silence(pair, "eth", "wlan"):
+            time.sleep(outage)
+
+    with measuring(STALL):
+        usual, _ = pair.download(3_000_000, port=9300)
+        took, _ = pair.download(3_000_000, port=9301, during=cut)
+        assert took < usual + outage + 1.5, f"{took:.2f} s; without the outage {usual:.2f} s"
 
 
 def test_lowest_rtt_uses_the_other_path_when_its_own_is_cut(make_emulated):

@@ -21,12 +21,19 @@
  * as a byte of that burst is left.
  */
 #define TRIAL_RATE 4096
-/*
- * Probes of a closed subflow, which has no other acknowledgments, in seconds, and how long they may stay unanswered, in ms: 127 probes, the
- * most that the kernel counts, would end it after two minutes.
- */
+/* Probes of a closed subflow, which has no other acknowledgments, in seconds. */
 #define KEEPALIVE_INTERVAL 1
-#define KEEPALIVE_TIMEOUT 600000
+/*
+ * How long a path may be silent, in ms: the kernel would end its subflow by the number of unanswered probes, of which it counts 127, or of
+ * retransmissions.
+ */
+#define SILENCE_TIMEOUT 600000
+/* The longest time between two retransmissions, in ms: the kernel's, and that on a silent path (TCP_RTO_MAX_MS, Linux 6.15). */
+#define DEFAULT_MAX_RTO 120000
+#define SILENT_MAX_RTO 1000
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
 
 static __always_inline int set_option(struct sock *sk, int level, int name, __u32 value)
 {
@@ -76,8 +83,24 @@ static __always_inline void keep_alive(struct sock *sk)
 	state->enabled_keepalive = 1;
 	set_option(sk, SOL_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL);
 	if (!((struct inet_connection_sock *)sk)->icsk_user_timeout)
-		set_option(sk, SOL_TCP, TCP_USER_TIMEOUT, KEEPALIVE_TIMEOUT);
+		set_option(sk, SOL_TCP, TCP_USER_TIMEOUT, SILENCE_TIMEOUT);
 	set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+static __always_inline int has_max_rto(struct sock *sk, __u32 expected)
+{
+	__u32 found = 0;
+
+	return !bpf_getsockopt(sk, SOL_TCP, TCP_RTO_MAX_MS, &found, sizeof(found)) && found == expected;
+}
+
+/* Probes and retransmissions both need it. */
+static __always_inline void restore_user_timeout(struct sock *sk)
+{
+	if (state_of(sk)->enabled_keepalive || has_max_rto(sk, SILENT_MAX_RTO))
+		return;
+	if (((struct inet_connection_sock *)sk)->icsk_user_timeout == SILENCE_TIMEOUT)
+		set_option(sk, SOL_TCP, TCP_USER_TIMEOUT, 0);
 }
 
 static __always_inline void restore_keepalive(struct sock *sk)
@@ -92,8 +115,29 @@ static __always_inline void restore_keepalive(struct sock *sk)
 		return;
 	state->enabled_keepalive = 0;
 	set_option(sk, SOL_SOCKET, SO_KEEPALIVE, 0);
-	if (((struct inet_connection_sock *)sk)->icsk_user_timeout == KEEPALIVE_TIMEOUT)
-		set_option(sk, SOL_TCP, TCP_USER_TIMEOUT, 0);
+	restore_user_timeout(sk);
+}
+
+/* A path may be back long before the next retransmission, the time to which doubles. Not if the program has limits of its own. */
+static __always_inline void limit_backoff(struct sock *sk)
+{
+	__u32 timeout = ((struct inet_connection_sock *)sk)->icsk_user_timeout;
+
+	if ((timeout && timeout != SILENCE_TIMEOUT) || !has_max_rto(sk, DEFAULT_MAX_RTO))
+		return;
+	set_option(sk, SOL_TCP, TCP_USER_TIMEOUT, SILENCE_TIMEOUT);
+	set_option(sk, SOL_TCP, TCP_RTO_MAX_MS, SILENT_MAX_RTO);
+}
+
+/* When something was acknowledged. */
+static __always_inline void restore_backoff(struct sock *sk)
+{
+	__u32 timeout = ((struct inet_connection_sock *)sk)->icsk_user_timeout;
+
+	if (timeout != SILENCE_TIMEOUT || !has_max_rto(sk, SILENT_MAX_RTO))
+		return;
+	set_option(sk, SOL_TCP, TCP_RTO_MAX_MS, DEFAULT_MAX_RTO);
+	restore_user_timeout(sk);
 }
 
 /* A subflow that has not sent data yet starts by what is known of its path: paced, as its packets would fill a short queue. */

@@ -272,6 +272,12 @@ void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 	if (before)
 		((struct tcp_sock *)sk)->snd_ssthresh = before > 2 ? before * 717ull / 1024 : 2;
 	cubictcp_state(sk, new_state);
+	if (scheduler == PLAIT_SCHEDULER_OFF || !((struct tcp_sock *)sk)->is_mptcp)
+		return;
+	if (new_state == TCP_CA_Loss)
+		limit_backoff(sk);
+	else if (BPF_CORE_READ_BITFIELD((struct inet_connection_sock *)sk, icsk_ca_state) == TCP_CA_Loss)
+		restore_backoff(sk);
 }
 
 SEC(".struct_ops.link")
