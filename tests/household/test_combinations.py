@@ -1,5 +1,6 @@
 """Several parts at once: two clients of an exit, and a daemon that is router, client and exit."""
 
+from daemons import ServiceManager
 from hosts import wait_for
 from households import FAR, NAME, NEIGHBORS, PORT, RESOLVERS, SERVER
 from streams import random_file
@@ -65,10 +66,11 @@ def test_router_client_and_exit_in_one_daemon(household, documents, text):
     # A port that the first provider's router passes on.
     household.forward_port("isp1", PORT)
     key = router.tool("plait", "identity").strip().removeprefix("plait-key:")
-    router.start("plait", "-v", "daemon", "--config", "/etc/plait/plait.toml", log="router.log")
+    manager = ServiceManager(household.directory)
+    daemon = ("env", f"NOTIFY_SOCKET={manager.path}", "plait", "-v", "daemon")
+    router.start(*daemon, "--config", "/etc/plait/plait.toml", log="router.log")
     log = household.directory / "router.log"
-    parts = ("an exit", "router of the hosts behind")
-    wait_for("daemon", lambda: all(part in log.read_text() for part in parts) or not router.processes())
+    wait_for("daemon", lambda: manager.count("READY=1") or not router.processes())
     outside = f"(ip or ip6) and not (host {SERVER} and port {PORT}) and not (host 11.0.5.2 and port {PORT})"
     with household.capture("eth", filter=outside) as eth, household.capture("wlan", filter=outside) as wlan:
         for host in (household.one, household.two):
