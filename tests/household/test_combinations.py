@@ -68,9 +68,9 @@ def test_router_client_and_exit_in_one_daemon(household, documents, text):
     key = router.tool("plait", "identity").strip().removeprefix("plait-key:")
     manager = ServiceManager(household.directory)
     daemon = ("env", f"NOTIFY_SOCKET={manager.path}", "plait", "-v", "daemon")
-    router.start(*daemon, "--config", "/etc/plait/plait.toml", log="router.log")
+    program = router.start(*daemon, "--config", "/etc/plait/plait.toml", log="router.log")
     log = household.directory / "router.log"
-    wait_for("daemon", lambda: manager.count("READY=1") or not router.processes())
+    wait_for("daemon", lambda: manager.count("READY=1") or program.poll() is not None)
     outside = f"(ip or ip6) and not (host {SERVER} and port {PORT}) and not (host 11.0.5.2 and port {PORT})"
     with household.capture("eth", filter=outside) as eth, household.capture("wlan", filter=outside) as wlan:
         for host in (household.one, household.two):

@@ -85,7 +85,7 @@ static __always_inline int is_limited_to(struct sock *sk, __u32 rate, __u32 unse
 	       (!unsent || ((struct tcp_sock *)sk)->notsent_lowat == unsent);
 }
 
-/* Whether a subflow that is to be closed has data left to send: without a pacing rate it would send them at once, and overflow a short queue. */
+/* Whether a subflow that is to be closed has data left to send: without a pacing rate it would send that at once, and overflow a short queue. */
 static __always_inline int has_unsent(struct sock *sk, const struct plait_question *question)
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
@@ -178,7 +178,8 @@ static __always_inline void decide(struct sock *sk)
 		question->window = msk->wnd_end - msk->snd_una;
 		question->sent = msk->bytes_sent;
 		question->is_open = state->gate <= GATE_LIMITED;
-		if (!more)
+		/* A moment without data closes no near subflow: its requests for acknowledgments would be used up long before there is more. */
+		if (!more && !(question->is_open && question->mine.rtt_min <= NEAR))
 			question->busy_bytes = 0;
 		question->start = start_time((struct tcp_sock *)sk, &question->mine);
 		set_targets(question);
