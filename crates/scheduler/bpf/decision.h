@@ -25,7 +25,7 @@
  */
 #define NEAR 1000u
 /* A burst that takes no longer than this on a near path, us, delays nothing for long. */
-#define NEAR_BURST_TIME 50000u
+#define NEAR_BURST_TIME 200000u
 /* Within this time a subflow that is ahead of its share loses its lead, us. */
 #define SHARE_TIME SECOND
 

@@ -65,10 +65,10 @@ fn ecf(question: &plait_question) -> Option<bool> {
     let factor = if question.is_open == 1 { 1.25 } else { 1.0 };
     let sending = f64::from(PLAIT_BURST) / question.mine.rate as f64;
     let is_near = question.mine.rtt_min <= 1000;
-    if is_near && (sending - 0.05).abs() < 3e-6 {
+    if is_near && (sending - 0.2).abs() < 3e-6 {
         return None;
     }
-    let open = time <= 2.0 * best || is_near && sending < 0.05;
+    let open = time <= 2.0 * best || is_near && sending < 0.2;
     let start = f64::from(question.start) / 1e6;
     let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
     let expected = question.queued as f64 + question.busy_bytes as f64 / 8.0;
@@ -170,8 +170,8 @@ fn ecf_keeps_a_near_path_open_that_sends_a_burst_soon() {
     }
     let object = load();
     let is_open = |path| ask(&object, question(Scheduler::Ecf, path, mbit(1000.0, 0.1), 0));
-    assert!(is_open(mbit(11.0, 0.9)));
-    assert!(!is_open(mbit(10.0, 0.9)) && !is_open(mbit(11.0, 1.1)));
+    assert!(is_open(mbit(2.7, 0.9)));
+    assert!(!is_open(mbit(2.6, 0.9)) && !is_open(mbit(2.7, 1.1)));
 }
 
 #[test]
