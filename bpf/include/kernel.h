@@ -91,7 +91,8 @@ struct sock {
 };
 
 enum sock_flags {
-	SOCK_KEEPOPEN = 1,
+	SOCK_DEAD,
+	SOCK_KEEPOPEN,
 };
 
 struct sk_buff {

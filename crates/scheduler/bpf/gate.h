@@ -118,6 +118,12 @@ static __always_inline void restore_keepalive(struct sock *sk)
 	restore_user_timeout(sk);
 }
 
+/* Whether the program has closed it: the kernel ends it sooner then, by the number of its retransmissions. */
+static __always_inline int is_orphan(struct sock *sk)
+{
+	return sk->__sk_common.skc_flags & (1ul << bpf_core_enum_value(enum sock_flags, SOCK_DEAD)) ? 1 : 0;
+}
+
 /* A path may be back long before the next retransmission, the time to which doubles. Not if the program has limits of its own. */
 static __always_inline void limit_backoff(struct sock *sk)
 {

@@ -275,7 +275,7 @@ void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 	cubictcp_state(sk, new_state);
 	if (scheduler == PLAIT_SCHEDULER_OFF || !((struct tcp_sock *)sk)->is_mptcp)
 		return;
-	if (new_state == TCP_CA_Loss)
+	if (new_state == TCP_CA_Loss && !is_orphan(sk))
 		limit_backoff(sk);
 	else if (BPF_CORE_READ_BITFIELD((struct inet_connection_sock *)sk, icsk_ca_state) == TCP_CA_Loss)
 		restore_backoff(sk);
