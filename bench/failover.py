@@ -26,7 +26,6 @@ import time
 
 import pairs
 import prologue
-from hosts import PLAIT, tool
 from outages import Stream, Usage, address_lost, carrier_lost, forgotten_flows, outcome, silence
 from streams import NAMED, accept, connect_by_socks, deliver, listen
 
@@ -95,19 +94,6 @@ def link_options(fault, links, seconds):
     return found
 
 
-@contextlib.contextmanager
-def steered(pair, variant):
-    """Both hosts allow the scheduler, if the variant is one."""
-    hosts = (pair.client, pair.server) if variant == "ecf" else ()
-    for host in hosts:
-        tool(PLAIT, "sched", "use", variant, "--netns", host.name)
-    try:
-        yield
-    finally:
-        for host in hosts:
-            tool(PLAIT, "sched", "disable", "--netns", host.name)
-
-
 def connected(pair, variant):
     """The client's and the service's ends of a connection. The pair keeps the listener, which accepts subflows."""
     if algorithm := CONGESTION_CONTROL.get(variant):
@@ -128,10 +114,11 @@ def measure(fault, path, seconds, direction, variant, after):
     """One outage."""
     links = PATHS[path]
     started = time.monotonic()
-    with (
-        pairs.built(functools.partial(pairs.Emulated, options=link_options(fault, links, seconds))) as pair,
-        steered(pair, variant),
-    ):
+    with contextlib.ExitStack() as built:
+        make = functools.partial(pairs.Emulated, options=link_options(fault, links, seconds))
+        pair = built.enter_context(pairs.built(make))
+        if variant == "ecf":
+            built.enter_context(pairs.scheduler_enabled(variant, pair.client, pair.server))
         ends = connected(pair, variant)
         deliver(*ends)
         deliver(*reversed(ends))

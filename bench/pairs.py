@@ -28,6 +28,18 @@ def built(make=Pair):
             pair.remove()
 
 
+@contextlib.contextmanager
+def scheduler_enabled(name, *hosts):
+    """Within this context, new connections of these hosts use the scheduler, or may select it."""
+    for host in hosts:
+        tool(PLAIT, "sched", "use", name, "--netns", host.name)
+    try:
+        yield
+    finally:
+        for host in hosts:
+            tool(PLAIT, "sched", "disable", "--netns", host.name)
+
+
 def certificate(pair, *options):
     """Creates a key and a self-signed certificate of the server; returns their files."""
     key, certificate = pair.directory / "key.pem", pair.directory / "certificate.pem"

@@ -24,7 +24,7 @@ import time
 
 import pairs
 import prologue
-from hosts import PLAIT, tool
+from hosts import PLAIT
 from kernel_algorithms import AVAILABLE
 from streams import MPTCP, NAMED, accept, connect_by_socks, listen
 
@@ -110,11 +110,8 @@ def measure_programs(pair, transfers):
         "tcp": transfers.seconds(socket.IPPROTO_TCP, "cubic"),
         "mptcp": transfers.seconds(MPTCP, "cubic"),
     }
-    tool(PLAIT, "sched", "use", "ecf", "--netns", transfers.sender.name)
-    try:
+    with pairs.scheduler_enabled("ecf", transfers.sender):
         return found | {variant: transfers.seconds(MPTCP, "plait_ecf") for variant in ("first", "next")}
-    finally:
-        tool(PLAIT, "sched", "disable", "--netns", transfers.sender.name)
 
 
 def measure_gateways(pair, transfers):

@@ -45,11 +45,22 @@ static inline __u32 close_by(struct plait_question *question, __u32 reason)
 	return decision(question, 0, reason);
 }
 
-static inline __u32 limit_by(struct plait_question *question, __u64 rate, __u32 reason)
+/* A rate as a limit. */
+static inline __u32 limit_of(__u64 rate)
 {
 	if (rate < PLAIT_MIN_RATE)
-		rate = PLAIT_MIN_RATE;
-	return decision(question, rate < PLAIT_UNLIMITED ? rate : PLAIT_UNLIMITED, reason);
+		return PLAIT_MIN_RATE;
+	return rate < PLAIT_UNLIMITED ? rate : PLAIT_UNLIMITED;
+}
+
+static inline __u32 limit_by(struct plait_question *question, __u64 rate, __u32 reason)
+{
+	return decision(question, limit_of(rate), reason);
+}
+
+static inline int is_near(const struct plait_path *path)
+{
+	return path->rtt_min <= NEAR;
 }
 
 /* The time that a burst takes at a rate, in us; at most 2^36. */
@@ -82,13 +93,9 @@ static inline __u64 expected_bytes(const struct plait_question *question)
 }
 
 /* To what one is limited whose data arrives in time: more than its rate, so that a higher one shows. */
-static inline __u32 in_time_rate(const struct plait_path *path)
+static inline __u64 in_time_rate(const struct plait_path *path)
 {
-	__u64 rate = path->rate + path->rate / 4;
-
-	if (rate < PLAIT_MIN_RATE)
-		return PLAIT_MIN_RATE;
-	return rate < PLAIT_UNLIMITED ? rate : PLAIT_UNLIMITED - 1;
+	return path->rate + path->rate / 4;
 }
 
 static inline __u32 decide_by_ecf(struct plait_question *question)
@@ -101,11 +108,11 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	if (time <= 2 * burst_time(&question->best))
 		return open_by(question, PLAIT_REASON_FAST);
 	if (!question->mine.rate) {
-		return question->mine.rtt_min <= NEAR ? open_by(question, PLAIT_REASON_UNKNOWN)
-						      : close_by(question, PLAIT_REASON_UNKNOWN);
+		return is_near(&question->mine) ? open_by(question, PLAIT_REASON_UNKNOWN)
+						: close_by(question, PLAIT_REASON_UNKNOWN);
 	}
 	/* Its requests for acknowledgments would be used up within milliseconds, and nothing would open it for a second. */
-	if (question->mine.rtt_min <= NEAR && sending_time(question->mine.rate) <= NEAR_BURST_TIME)
+	if (is_near(&question->mine) && sending_time(question->mine.rate) <= NEAR_BURST_TIME)
 		return open_by(question, PLAIT_REASON_FAST);
 	/* A window that grows while the burst is sent may delay it more than the link does. */
 	if (question->start > sending_time(question->mine.rate))

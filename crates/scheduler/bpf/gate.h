@@ -35,6 +35,10 @@
 #define TCP_RTO_MAX_MS 44
 #endif
 
+/* The kernel's sock_flag(). */
+#define SOCK_FLAG(sk, flag)                                                                                  \
+	(!!((sk)->__sk_common.skc_flags & (1ul << bpf_core_enum_value(enum sock_flags, flag))))
+
 static __always_inline int set_option(struct sock *sk, int level, int name, __u32 value)
 {
 	return bpf_setsockopt(sk, level, name, &value, sizeof(value));
@@ -78,7 +82,7 @@ static __always_inline void keep_alive(struct sock *sk)
 		return;
 	state->keepalive_idle = idle;
 	set_option(sk, SOL_TCP, TCP_KEEPIDLE, KEEPALIVE_INTERVAL);
-	if (sk->__sk_common.skc_flags & (1ul << bpf_core_enum_value(enum sock_flags, SOCK_KEEPOPEN)))
+	if (SOCK_FLAG(sk, SOCK_KEEPOPEN))
 		return;
 	state->enabled_keepalive = 1;
 	set_option(sk, SOL_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL);
@@ -118,12 +122,6 @@ static __always_inline void restore_keepalive(struct sock *sk)
 	restore_user_timeout(sk);
 }
 
-/* Whether the program has closed it: the kernel ends it sooner then, by the number of its retransmissions. */
-static __always_inline int is_orphan(struct sock *sk)
-{
-	return sk->__sk_common.skc_flags & (1ul << bpf_core_enum_value(enum sock_flags, SOCK_DEAD)) ? 1 : 0;
-}
-
 /* A path may be back long before the next retransmission, the time to which doubles. Not if the program has limits of its own. */
 static __always_inline void limit_backoff(struct sock *sk)
 {
@@ -135,7 +133,7 @@ static __always_inline void limit_backoff(struct sock *sk)
 	set_option(sk, SOL_TCP, TCP_RTO_MAX_MS, SILENT_MAX_RTO);
 }
 
-/* When something was acknowledged. */
+/* When something was acknowledged, or the program has closed the subflow. */
 static __always_inline void restore_backoff(struct sock *sk)
 {
 	__u32 timeout = ((struct inet_connection_sock *)sk)->icsk_user_timeout;

@@ -91,7 +91,7 @@ static __always_inline int has_unsent(struct sock *sk, const struct plait_questi
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 
 	return scheduler == PLAIT_SCHEDULER_ECF && state_of(sk)->gate <= GATE_LIMITED &&
-	       tcp->write_seq != tcp->snd_nxt && question->mine.rate && question->mine.rtt_min > NEAR;
+	       tcp->write_seq != tcp->snd_nxt && question->mine.rate && !is_near(&question->mine);
 }
 
 static __always_inline void set_gate(struct sock *sk, const struct plait_question *question, __u32 rate)
@@ -103,7 +103,7 @@ static __always_inline void set_gate(struct sock *sk, const struct plait_questio
 	if (!rate && state->gate == GATE_CLOSED)
 		return stay_closed(sk, question);
 	if (!rate && has_unsent(sk, question)) {
-		rate = in_time_rate(&question->mine);
+		rate = limit_of(in_time_rate(&question->mine));
 		unsent = PLAIT_CLOSED_UNSENT;
 	} else if (!rate) {
 		close_gate(sk, GATE_CLOSED);
@@ -179,7 +179,7 @@ static __always_inline void decide(struct sock *sk)
 		question->sent = msk->bytes_sent;
 		question->is_open = state->gate <= GATE_LIMITED;
 		/* A moment without data closes no near subflow: its requests for acknowledgments would be used up long before there is more. */
-		if (!more && !(question->is_open && question->mine.rtt_min <= NEAR))
+		if (!more && !(question->is_open && is_near(&question->mine)))
 			question->busy_bytes = 0;
 		question->start = start_time((struct tcp_sock *)sk, &question->mine);
 		set_targets(question);
@@ -275,7 +275,8 @@ void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 	cubictcp_state(sk, new_state);
 	if (scheduler == PLAIT_SCHEDULER_OFF || !((struct tcp_sock *)sk)->is_mptcp)
 		return;
-	if (new_state == TCP_CA_Loss && !is_orphan(sk))
+	/* The kernel ends a subflow that the program has closed by the number of its retransmissions. */
+	if (new_state == TCP_CA_Loss && !SOCK_FLAG(sk, SOCK_DEAD))
 		limit_backoff(sk);
 	else if (BPF_CORE_READ_BITFIELD((struct inet_connection_sock *)sk, icsk_ca_state) == TCP_CA_Loss)
 		restore_backoff(sk);

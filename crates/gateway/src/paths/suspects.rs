@@ -51,7 +51,7 @@ struct Received {
 }
 
 impl Received {
-    fn note(&mut self, now: Instant, bytes: u64, is_silent: bool) {
+    fn record(&mut self, now: Instant, bytes: u64, is_silent: bool) {
         if std::mem::replace(&mut self.bytes, bytes) != bytes {
             self.last = Some(now);
             self.returned = None;
@@ -79,7 +79,7 @@ impl Suspects {
             let bytes = subflow.tcp.bytes_received;
             let first = Received { bytes, last: None, suspected: None, silent: None, returned: None };
             let received = self.received.entry(subflow.ends()).or_insert(first);
-            received.note(now, bytes, *health == Health::Silent);
+            received.record(now, bytes, *health == Health::Silent);
         }
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
         let is_receiving = |received: &Received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME);
