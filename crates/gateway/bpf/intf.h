@@ -142,6 +142,7 @@ struct plait_verdict {
 	__u64 local_key;
 	__u64 remote_key;
 	__u32 token;
+	/* enum plait_outcome; 0: not known yet. */
 	__u8 outcome;
 	/* At the initiator without a common mode: those of the responder, with PLAIT_MODE_REQUIRED. */
 	__u8 mode;

@@ -289,7 +289,7 @@ static __always_inline void watch_resets(struct bpf_sock_ops *ctx)
 	struct plait_verdict *verdict = verdict_of(ctx, mptcp_of(ctx), 0);
 	struct plait_negotiate_settings *config = get_settings();
 
-	if (config && config->give_reasons && verdict && verdict->outcome != PLAIT_OUTCOME_PLAIN)
+	if (config && config->give_reasons && verdict && verdict->outcome > PLAIT_OUTCOME_PLAIN)
 		set_flags(ctx, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, 0);
 	else
 		set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
@@ -435,19 +435,36 @@ static __always_inline void conclude_cookie(struct bpf_sock_ops *ctx, struct mpt
 		conclude(ctx, msk, responder_outcome(1, msk && msk->remote_key), chosen, offer.modes);
 }
 
+static __always_inline int is_join(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct tcp_sock *tcp = sk ? (struct tcp_sock *)bpf_skc_to_tcp_sock(sk) : NULL;
+	struct mptcp_subflow_context *subflow = tcp ? BPF_CORE_READ(tcp, inet_conn.icsk_ulp_data) : NULL;
+
+	return subflow && BPF_CORE_READ_BITFIELD_PROBED(subflow, mp_join);
+}
+
+/* On another processor, this may be ahead of the initial subflow, whose program concludes the outcome. */
+static __always_inline void note_join(struct bpf_sock_ops *ctx, struct mptcp_sock *msk)
+{
+	struct plait_verdict *verdict = verdict_of(ctx, msk, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (!verdict)
+		return;
+	verdict->joined |= PLAIT_JOINED;
+	if (!has_received_data(msk))
+		verdict->joined |= PLAIT_JOINED_EARLY;
+}
+
 static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 {
 	struct mptcp_sock *msk = mptcp_of(ctx);
-	struct plait_verdict *earlier;
 	struct plait_option offer;
 	int missing;
 	__u8 mode;
 
-	earlier = msk ? verdict_of(ctx, msk, 0) : NULL;
-	if (earlier) {
-		earlier->joined |= PLAIT_JOINED;
-		if (!has_received_data(msk))
-			earlier->joined |= PLAIT_JOINED_EARLY;
+	if (msk && is_join(ctx)) {
+		note_join(ctx, msk);
 		return;
 	}
 	missing = load_offer(ctx, &offer);

@@ -152,8 +152,10 @@ impl Negotiator {
         &self.outcomes
     }
 
+    /// The verdict, once the outcome is known.
     fn verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
-        lookup(&self.verdicts, &socket_key(socket)).ok().flatten().map(Verdict)
+        let verdict = lookup(&self.verdicts, &socket_key(socket)).ok().flatten().map(Verdict)?;
+        (verdict.0.outcome != 0).then_some(verdict)
     }
 
     async fn settled_verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
