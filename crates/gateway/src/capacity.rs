@@ -1,7 +1,11 @@
-//! How many connections the limit of open files allows.
+//! How many connections there may be at once: what the limit of open files allows, or fewer.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::debug;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::{debug, warn};
 
 /// Descriptors that a gateway opens besides those of its connections and of a scheduler.
 const OTHER_DESCRIPTORS: usize = 32;
@@ -22,6 +26,80 @@ const MIN_CARRIED: usize = 4;
 /// Connections carried at once, if the limit of open files is higher than any host's.
 const MAX_CARRIED: usize = 1 << 20;
 
+/// Permits for the connections of gateways in one process. A clone permits from the same.
+#[derive(Clone)]
+pub(crate) struct Capacity {
+    /// For accepted connections, until they are carried or longer; without one, a connection waits in the listen queue.
+    places: Arc<Semaphore>,
+    max_accepted: usize,
+    /// For side connections, which count as accepted, too.
+    side_places: Arc<Semaphore>,
+    /// The places of a connection that counts as accepted as long as it is carried.
+    pub(crate) places_per_carried: u32,
+    /// For carried connections.
+    permits: Arc<Semaphore>,
+    pub(crate) max_carried: usize,
+}
+
+impl Capacity {
+    /// At most `max_connections` are carried; fewer, with a warning, if the limit of open files allows no more. A scheduler takes
+    /// `scheduler` descriptors.
+    pub(crate) fn new(limit: Rlimit, scheduler: usize, max_connections: usize) -> Capacity {
+        let (max_carried, max_accepted) = connections(limit, scheduler);
+        if max_carried < max_connections {
+            warn!(
+                "this process's limit of open files (`ulimit -Hn`) allows {max_carried} connections at once: further ones wait"
+            );
+        }
+        let places_per_carried = u32::try_from(max_accepted / max_carried).unwrap_or(1);
+        let max_carried = max_carried.min(max_connections);
+        Capacity {
+            places: Arc::new(Semaphore::new(max_accepted)),
+            max_accepted,
+            side_places: Arc::new(Semaphore::new(max_accepted / 2)),
+            places_per_carried,
+            permits: Arc::new(Semaphore::new(max_carried)),
+            max_carried,
+        }
+    }
+
+    /// Waits until a further connection may be accepted, which takes so many places until they are dropped.
+    pub(crate) async fn place(&self, places: u32) -> OwnedSemaphorePermit {
+        let place = Arc::clone(&self.places).acquire_many_owned(places).await;
+        place.expect("the semaphore is never closed")
+    }
+
+    /// Waits until a further connection may be carried; it is until the permit is dropped.
+    pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        permit.expect("the semaphore is never closed")
+    }
+
+    /// A permit, if a further connection may be carried now.
+    pub(crate) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.permits).try_acquire_owned().ok()
+    }
+
+    /// Permits a further side connection, if there may be one now.
+    pub(crate) fn try_side_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.side_places).try_acquire_owned().ok()
+    }
+
+    /// Permits to open a side connection, which takes the place of an accepted one, if there may be one now.
+    pub(crate) fn try_open_side(&self) -> Option<[OwnedSemaphorePermit; 2]> {
+        Some([self.try_side_place()?, Arc::clone(&self.places).try_acquire_owned().ok()?])
+    }
+
+    /// Waits until no connection is carried or accepted.
+    pub(crate) async fn unused(&self) {
+        while self.places.available_permits() < self.max_accepted
+            || self.permits.available_permits() < self.max_carried
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
 /// Whether the limit of open files is very low.
 pub(crate) fn is_low(limit: Rlimit) -> bool {
     limit.maximum.is_some_and(|maximum| maximum < FEW_DESCRIPTORS)
@@ -29,7 +107,7 @@ pub(crate) fn is_low(limit: Rlimit) -> bool {
 
 /// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides, if a scheduler takes
 /// `scheduler` descriptors.
-pub(crate) fn capacity(limit: Rlimit, scheduler: usize) -> (usize, usize) {
+fn connections(limit: Rlimit, scheduler: usize) -> (usize, usize) {
     let maximum = limit.maximum.and_then(|maximum| usize::try_from(maximum).ok()).unwrap_or(usize::MAX);
     let descriptors = maximum.saturating_sub(OTHER_DESCRIPTORS + scheduler);
     let reserve = (descriptors / 5 * 2).min(MAX_RESERVE);
@@ -54,7 +132,7 @@ mod tests {
 
     #[test]
     fn descriptors_suffice_for_carried_and_accepted_sockets() {
-        let of = |maximum, scheduler| capacity(Rlimit { current: None, maximum }, scheduler);
+        let of = |maximum, scheduler| connections(Rlimit { current: None, maximum }, scheduler);
         assert_eq!(of(Some(64), 0), (6, 20));
         assert_eq!(of(Some(0), 7), (MIN_CARRIED, MIN_CARRIED));
         assert_eq!(of(None, 7), (MAX_CARRIED, MAX_CARRIED));

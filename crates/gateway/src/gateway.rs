@@ -15,12 +15,12 @@ use plait_proto::option::Mode;
 use plait_proto::sealed::{HandshakeError, InitiatorConfig, Params, Service};
 use rustix::process::Rlimit;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use crate::capacity::{capacity, raise_descriptor_limit};
+use crate::capacity::{Capacity, raise_descriptor_limit};
 use crate::carry_error::CarryError;
 use crate::congestion_control::CongestionControl;
 use crate::connection_summary::summary;
@@ -47,6 +47,7 @@ use crate::settings::{REKEY_AFTER, Settings};
 use crate::socket::{canonical, configure, reset_on_drop};
 use crate::status::StatusSocket;
 use crate::trust::{AuthenticatedPeer, ExpectedPeer, Identities};
+
 /// A running gateway.
 pub struct Gateway {
     settings: Settings,
@@ -61,16 +62,7 @@ pub struct Gateway {
     pending: PendingHandshakes,
     pub(crate) peer_limit: PeerLimit,
     listening: Mutex<Vec<SocketAddr>>,
-    /// For accepted connections, until they are carried or longer; without one, a connection waits in the listen queue.
-    places: Arc<Semaphore>,
-    max_accepted: usize,
-    /// For side connections, which count as accepted, too.
-    side_places: Arc<Semaphore>,
-    /// The share of a connection that counts as accepted as long as it is carried.
-    pub(crate) places_per_carried: u32,
-    /// For carried connections.
-    permits: Arc<Semaphore>,
-    max_carried: usize,
+    capacity: Capacity,
     tasks: TaskTracker,
     peak: Peak,
     stop: CancellationToken,
@@ -102,29 +94,18 @@ impl Gateway {
             settings.policy.mode(),
             descriptor_limit,
         )?;
-        let (max_carried, max_accepted) = capacity(descriptor_limit, congestion_control.descriptors());
-        if max_carried < settings.max_connections {
-            warn!(
-                "this process's limit of open files (`ulimit -Hn`) allows {max_carried} connections at once: further ones wait"
-            );
-        }
-        let places_per_carried = u32::try_from(max_accepted / max_carried).unwrap_or(1);
-        let max_carried = max_carried.min(settings.max_connections);
+        let capacity =
+            Capacity::new(descriptor_limit, congestion_control.descriptors(), settings.max_connections);
         let negotiation = Negotiation::start(settings.policy, settings.signal, check_not_protected, other)?;
         Ok(Arc::new(Gateway {
-            descriptor_limit,
-            places: Arc::new(Semaphore::new(max_accepted)),
-            max_accepted,
-            side_places: Arc::new(Semaphore::new(max_accepted / 2)),
-            places_per_carried,
-            permits: Arc::new(Semaphore::new(max_carried)),
-            max_carried,
             peer_limit: PeerLimit::new(settings.max_connections_per_peer),
             subflow_closer: SubflowCloser::new(settings.monitor.as_ref()),
             settings,
             negotiation: Arc::new(negotiation),
+            descriptor_limit,
             congestion_control: Arc::new(congestion_control),
             connections: Connections::default(),
+            capacity,
             counters: Counters::default(),
             datagrams: Arc::default(),
             pending: PendingHandshakes::new(),
@@ -144,19 +125,14 @@ impl Gateway {
     pub fn start_beside(&self, mut settings: Settings) -> Result<Arc<Gateway>, StartError> {
         settings.prepare()?;
         Ok(Arc::new(Gateway {
-            descriptor_limit: self.descriptor_limit,
-            places: Arc::clone(&self.places),
-            max_accepted: self.max_accepted,
-            side_places: Arc::clone(&self.side_places),
-            places_per_carried: self.places_per_carried,
-            permits: Arc::clone(&self.permits),
-            max_carried: self.max_carried,
             peer_limit: PeerLimit::new(settings.max_connections_per_peer),
             subflow_closer: SubflowCloser::new(settings.monitor.as_ref()),
             settings,
             negotiation: Arc::clone(&self.negotiation),
+            descriptor_limit: self.descriptor_limit,
             congestion_control: Arc::clone(&self.congestion_control),
             connections: self.connections.beside(),
+            capacity: self.capacity.clone(),
             counters: Counters::default(),
             datagrams: Arc::default(),
             pending: PendingHandshakes::new(),
@@ -178,9 +154,9 @@ impl Gateway {
         &self.negotiation
     }
 
-    /// How many connections it carries at once.
-    pub(crate) fn max_carried(&self) -> usize {
-        self.max_carried
+    /// How many connections it accepts and carries at once.
+    pub(crate) fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 
     /// What its MPTCP sockets use.
@@ -266,7 +242,7 @@ impl Gateway {
     }
 
     /// Accepts connections until a stop is requested, and handles each in a task, with a permit for `places` that it keeps as long
-    /// as the connection takes them: one, or [its share](Gateway::places_per_carried) if it does so as long as it is carried.
+    /// as the connection takes them: one, or [its share](Capacity::places_per_carried) if it does so as long as it is carried.
     pub(crate) async fn accept<H, F>(self: &Arc<Self>, listener: TcpListener, places: u32, handle: H)
     where
         H: Fn(TcpStream, SocketAddr, OwnedSemaphorePermit) -> F,
@@ -282,8 +258,7 @@ impl Gateway {
         let accepting = async {
             loop {
                 // Before it is accepted, so that no more descriptors are open than may be.
-                let place = Arc::clone(&self.places).acquire_many_owned(places).await;
-                let place = place.expect("the semaphore is never closed");
+                let place = self.capacity.place(places).await;
                 match listener.accept().await {
                     Ok((stream, from)) => {
                         // One that was established before the listening socket was configured has inherited nothing.
@@ -339,31 +314,10 @@ impl Gateway {
     pub(crate) fn carry_in_background(self: &Arc<Self>, carried: impl Future<Output = ()> + Send + 'static) {
         let gateway = Arc::clone(self);
         self.tasks.spawn(async move {
-            let permit = gateway.permit().await;
+            let permit = gateway.capacity.permit().await;
             gateway.abort.run_until_cancelled(carried).await;
             drop(permit);
         });
-    }
-
-    /// Waits until a further connection may be carried; it is until the permit is dropped.
-    pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        permit.expect("the semaphore is never closed")
-    }
-
-    /// A permit, if a further connection may be carried now.
-    pub(crate) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.permits).try_acquire_owned().ok()
-    }
-
-    /// Permits a further side connection, if there may be one now.
-    pub(crate) fn try_side_place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.side_places).try_acquire_owned().ok()
-    }
-
-    /// Permits to open a side connection, which takes the place of an accepted one, if there may be one now.
-    pub(crate) fn try_open_side(&self) -> Option<[OwnedSemaphorePermit; 2]> {
-        Some([self.try_side_place()?, Arc::clone(&self.places).try_acquire_owned().ok()?])
     }
 
     /// Establishes a connection that is plain, or of the modes `xor64` and `stream`.
@@ -527,11 +481,7 @@ impl Gateway {
 
     /// Waits until no connection is carried or about to be, after accepting has stopped.
     pub(crate) async fn drained(&self) {
-        while self.places.available_permits() < self.max_accepted
-            || self.permits.available_permits() < self.max_carried
-        {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        self.capacity.unused().await;
     }
 
     async fn reset_remaining(&self, drained: bool) {

@@ -87,7 +87,7 @@ impl Gateway {
                 Ok(Inbound::Done)
             }
             // Each takes a place for long: connections must find some.
-            Accepted::Side(session, path) => Ok(match self.try_side_place() {
+            Accepted::Side(session, path) => Ok(match self.capacity().try_side_place() {
                 Some(side_place) => Inbound::Side(SideConnection::new(far, session, path, side_place)),
                 None => Inbound::Done,
             }),

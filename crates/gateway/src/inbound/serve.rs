@@ -241,7 +241,7 @@ impl Gateway {
             }
         };
         let mut established = established;
-        let _carried = self.permit().await;
+        let _carried = self.capacity().permit().await;
         place.take();
         let service = services.get(requested);
         let failed = |reason, is_known| ServeError::Service { service: service.clone(), reason, is_known };

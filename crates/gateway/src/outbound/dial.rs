@@ -65,7 +65,7 @@ impl Dialer {
             congestion_control: Arc::clone(gateway.congestion_control()),
             sockets: user_space_paths.then(SocketPool::default),
             // Of few descriptors, some remain for connections.
-            socket_batch: (gateway.max_carried() / 2).clamp(1, MAX_SOCKET_BATCH),
+            socket_batch: (gateway.capacity().max_carried / 2).clamp(1, MAX_SOCKET_BATCH),
             blackholes,
             routes,
             negotiation: Arc::clone(gateway.negotiation()),

@@ -107,7 +107,7 @@ impl Outbound {
         }
         let access = Arc::new(access);
         self.gateway()
-            .accept(listener, self.gateway().places_per_carried, |near, from, place| {
+            .accept(listener, self.gateway().capacity().places_per_carried, |near, from, place| {
                 let (outbound, access) = (Arc::clone(self), Arc::clone(&access));
                 async move {
                     if let Err(error) = outbound.proxy_one(near, &access).await {
@@ -128,7 +128,7 @@ impl Outbound {
         let request = tokio::time::timeout(REQUEST_TIMEOUT, Request::read(near, access.credentials.as_ref()))
             .await
             .map_err(|_| ProxyError::Timeout)??;
-        let _carried = self.gateway().permit().await;
+        let _carried = self.gateway().capacity().permit().await;
         let request = match request {
             Request::Socks5(request) if request.command == socks5::Command::UdpAssociate => {
                 return self.associate_one(request, ends, access).await;

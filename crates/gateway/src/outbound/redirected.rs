@@ -29,7 +29,7 @@ pub(super) struct RedirectedConnections {
 
 impl RedirectedConnections {
     pub(super) fn new(outbound: Arc<Outbound>, redirect: Arc<Redirect>) -> Arc<RedirectedConnections> {
-        let opening = Arc::new(Semaphore::new((outbound.gateway().max_carried() / 4).max(1)));
+        let opening = Arc::new(Semaphore::new((outbound.gateway().capacity().max_carried / 4).max(1)));
         Arc::new(RedirectedConnections { outbound, redirect, opening, opened: Mutex::default() })
     }
 
@@ -57,17 +57,23 @@ impl RedirectedConnections {
             }
             for event in syns.take().unwrap_or_default() {
                 if let Some(syn) = HeldSyn::read(&event) {
-                    let opening = Arc::clone(&self).open_one(syn, Arc::clone(&sender));
+                    // A gateway that stops may drop a task that has never run.
+                    let release = ReleaseOnDrop(Some((Arc::clone(&self.redirect), syn.syn.client)));
+                    let opening = Arc::clone(&self).open_one(syn, release, Arc::clone(&sender));
                     self.outbound.gateway().spawn_until_stopped(opening);
                 }
             }
         }
     }
 
-    async fn open_one(self: Arc<Self>, syn: HeldSyn, sender: Arc<LoopbackSender>) {
-        let mut release = ReleaseOnDrop(Some((Arc::clone(&self.redirect), syn.syn.client)));
+    async fn open_one(
+        self: Arc<Self>,
+        syn: HeldSyn,
+        mut release: ReleaseOnDrop,
+        sender: Arc<LoopbackSender>,
+    ) {
         let opening = Arc::clone(&self.opening).try_acquire_owned().ok();
-        let permits = opening.zip(self.outbound.gateway().try_permit());
+        let permits = opening.zip(self.outbound.gateway().capacity().try_permit());
         let opened = match permits {
             Some(permits) => self.open(&syn.destination).await.map(|opened| Some((permits, opened))),
             // At its limits this gateway accepts the connection and opens it later: the program may wait for it before it
@@ -107,7 +113,7 @@ impl RedirectedConnections {
     pub(super) async fn accept(self: Arc<Self>, listener: TcpListener) {
         let gateway = Arc::clone(self.outbound.gateway());
         gateway
-            .accept(listener, gateway.places_per_carried, |near, from, place| {
+            .accept(listener, gateway.capacity().places_per_carried, |near, from, place| {
                 let connections = Arc::clone(&self);
                 let destination = self.redirect.take_destination(from);
                 async move {
@@ -119,7 +125,7 @@ impl RedirectedConnections {
                             let Some(destination) = destination else {
                                 return debug!("{from}: not a redirected connection");
                             };
-                            let carried = connections.outbound.gateway().permit().await;
+                            let carried = connections.outbound.gateway().capacity().permit().await;
                             // It was logged.
                             let Ok(opened) = connections.open(&destination).await else { return };
                             (opened, carried)

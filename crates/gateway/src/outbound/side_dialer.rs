@@ -171,7 +171,7 @@ impl SideDialer {
         path: PathId,
         interface: &str,
     ) -> Result<(TcpStream, [OwnedSemaphorePermit; 2]), SideDialError> {
-        let places = self.gateway.try_open_side().ok_or(SideDialError::Limit)?;
+        let places = self.gateway.capacity().try_open_side().ok_or(SideDialError::Limit)?;
         let through = PathName::Interface(interface.to_owned());
         let race = alternate_families(&self.addresses)
             .map(|address| Attempt { address, path: Some(through.clone()) })

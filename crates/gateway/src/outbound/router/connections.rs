@@ -48,7 +48,7 @@ impl LanConnections {
         sender: Arc<ReplySender>,
         ended: CancellationToken,
     ) -> Arc<LanConnections> {
-        let opening = Arc::new(Semaphore::new((outbound.gateway().max_carried() / 4).max(1)));
+        let opening = Arc::new(Semaphore::new((outbound.gateway().capacity().max_carried / 4).max(1)));
         Arc::new(LanConnections { outbound, hooks, sender, opening, opened: Mutex::default(), ended })
     }
 
@@ -89,7 +89,7 @@ impl LanConnections {
             let opening = Arc::clone(&self.opening).try_acquire_owned().ok();
             // At its limits this gateway accepts the connection and opens it later: the host may wait for it before it ends
             // another.
-            if let Some((opening, carried)) = opening.zip(self.outbound.gateway().try_permit()) {
+            if let Some((opening, carried)) = opening.zip(self.outbound.gateway().capacity().try_permit()) {
                 match self.open(flow).await {
                     Ok(opened) => self.opened().add(flow, Accepting::new(opened, opening, carried)),
                     Err(error) => {
@@ -120,7 +120,7 @@ impl LanConnections {
         let gateway = Arc::clone(self.outbound.gateway());
         let own = listener.local_addr().ok();
         gateway
-            .accept(listener, gateway.places_per_carried, |near, from, place| {
+            .accept(listener, gateway.capacity().places_per_carried, |near, from, place| {
                 let connections = Arc::clone(&self);
                 async move {
                     let _place = place;
@@ -134,7 +134,7 @@ impl LanConnections {
                     let (opened, _carried) = match accepting {
                         Some(Accepting { opened, carried, .. }) => (opened, carried),
                         None => {
-                            let carried = connections.outbound.gateway().permit().await;
+                            let carried = connections.outbound.gateway().capacity().permit().await;
                             // It was logged.
                             let Ok(opened) = Box::pin(connections.open(flow)).await else { return };
                             (opened, carried)
