@@ -137,6 +137,7 @@ struct minmax {
 
 struct tcp_options_received {
 	__u32 rcv_tsval;
+	__u32 rcv_tsecr;
 };
 
 struct tcp_sock {

@@ -26,6 +26,11 @@
 #define NEAR 1000u
 /* A burst that takes no longer than this on a near path, us, delays nothing for long. */
 #define NEAR_BURST_TIME 200000u
+/*
+ * Not used beside another path whose round trip is shorter by more than this, us, however much there is to send: what the program reads
+ * next would wait for most of this time.
+ */
+#define MAX_EXTRA_ROUND_TRIP SECOND
 /* Within this time a subflow that is ahead of its share loses its lead, us. */
 #define SHARE_TIME SECOND
 
@@ -98,6 +103,12 @@ static inline __u64 in_time_rate(const struct plait_path *path)
 	return path->rate + path->rate / 4;
 }
 
+/* Without what waits in a queue. */
+static inline __u32 least_rtt(const struct plait_path *path)
+{
+	return path->rtt < path->rtt_min ? path->rtt : path->rtt_min;
+}
+
 static inline __u32 decide_by_ecf(struct plait_question *question)
 {
 	__u64 time = burst_time(&question->mine), others;
@@ -114,6 +125,8 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	/* Its requests for acknowledgments would be used up within milliseconds, and nothing would open it for a second. */
 	if (is_near(&question->mine) && sending_time(question->mine.rate) <= NEAR_BURST_TIME)
 		return open_by(question, PLAIT_REASON_FAST);
+	if (least_rtt(&question->mine) > question->best.rtt + MAX_EXTRA_ROUND_TRIP)
+		return close_by(question, PLAIT_REASON_LATE);
 	/* A window that grows while the burst is sent may delay it more than the link does. */
 	if (question->start > sending_time(question->mine.rate))
 		time = (__u64)question->start + question->mine.rtt;

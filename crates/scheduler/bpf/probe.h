@@ -23,6 +23,9 @@
  */
 #define ACKS_BEFORE_PROBE 3
 
+/* No round trip takes longer, ms. */
+#define MAX_RTT 60000
+
 /* Acknowledgments that a closed subflow asks for in a second; each takes two small packets. */
 #define MAX_REQUESTS 20
 
@@ -35,10 +38,10 @@ struct probe {
 	__u32 dsacks_before, dsacks_first;
 	__u32 first;	  /* us: when the first answer arrived; 0: none yet */
 	__u32 peer_first; /* the peer's timestamp in it */
-	__u32 rtt;	  /* us: until the first answer to the last train that was answered; 0: none was */
+	__u32 rtt;	  /* us: of the last train or request that was answered; 0: none was */
 	__u32 requests;	  /* acknowledgments asked for in a second */
 	__u32 requesting; /* us: when that second began */
-	__u32 requested;  /* us: when the last one was asked for */
+	__u32 requested;  /* us: when the one was asked for that is not answered; 0: there is none */
 };
 
 struct {
@@ -97,11 +100,11 @@ static __always_inline void request_ack(struct sock *sk, __u32 rtt)
 	if (probe->requests >= MAX_REQUESTS)
 		return;
 	/* Other acknowledgments may come before the answer to the last. */
-	if (probe->requests && tcp->dsack_dups == probe->dsacks_before && now - probe->requested < rtt / 2)
+	if (probe->requested && now - probe->requested < rtt / 2)
 		return;
 	begin(sk);
 	probe->requests++;
-	probe->requested = now;
+	probe->requested = now ?: 1;
 	probe->dsacks_before = tcp->dsack_dups;
 	probe->sent = 0;
 	probe->payload = 0;
@@ -109,6 +112,22 @@ static __always_inline void request_ack(struct sock *sk, __u32 rtt)
 	send_acks(sk, 1);
 	probe->is_sending = 0;
 	probe->sent = 0;
+}
+
+/*
+ * Measures the round trip from the segment whose timestamp the peer echoes (RFC 7323, section 4.3), as several requests may be answered late on a
+ * path that was fast before; in ms, rounded up.
+ */
+static __always_inline void measure_request(struct tcp_sock *tcp, struct probe *probe)
+{
+	__u32 echoed = tcp->rx_opt.rcv_tsecr, ms = (__u32)(tcp->tcp_mstamp / 1000) - echoed + 1;
+
+	if (!probe->requested || tcp->dsack_dups == probe->dsacks_before)
+		return;
+	probe->requested = 0;
+	/* Without timestamps there is none, and some hosts use other units. */
+	if (echoed && ms < MAX_RTT)
+		probe->rtt = ms * 1000;
 }
 
 /*
@@ -135,6 +154,7 @@ static __always_inline int send_probe(struct sock *sk)
 	if (!probe || (probe->sent && !probe->first))
 		return 0;
 	begin(sk);
+	probe->requested = 0;
 	probe->sent = probe->first = 0;
 	probe->start = tcp->tcp_mstamp;
 	probe->dsacks_before = tcp->dsack_dups;
@@ -162,7 +182,10 @@ static __always_inline int measure_probe(struct sock *sk)
 	__u32 now = tcp->tcp_mstamp, answers;
 	__u64 rate;
 
-	if (!probe || !probe->sent || tcp->dsack_dups == probe->dsacks_before || now - probe->start > SECOND)
+	if (!probe)
+		return 0;
+	measure_request(tcp, probe);
+	if (!probe->sent || tcp->dsack_dups == probe->dsacks_before || now - probe->start > SECOND)
 		return 0;
 	if (!probe->first) {
 		probe->first = now ?: 1;

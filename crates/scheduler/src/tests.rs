@@ -69,6 +69,9 @@ fn ecf(question: &plait_question) -> Option<bool> {
         return None;
     }
     let open = time <= 2.0 * best || is_near && sending < 0.2;
+    if !open && question.mine.rtt.min(question.mine.rtt_min) > question.best.rtt + 1_000_000 {
+        return Some(false);
+    }
     let start = f64::from(question.start) / 1e6;
     let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
     let expected = question.queued as f64 + question.busy_bytes as f64 / 8.0;
