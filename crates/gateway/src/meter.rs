@@ -1,5 +1,6 @@
 //! Limits what several connections carry together, as those of one client: bytes per second, and bytes in a day.
 
+use std::future::pending;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,10 +48,14 @@ impl Meter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts bytes that were carried, and waits until the rate permits more.
+    /// Counts bytes that were carried, and waits until more may be: for good if those of the day are
+    /// [exhausted](Self::exhausted).
     pub(crate) async fn carried(&self, bytes: usize) {
         let now = Instant::now();
         let busy_until = self.count(now, bytes as u64);
+        if self.is_exhausted() {
+            return pending().await;
+        }
         // A timer that has run out already still waits for the next whole millisecond.
         if busy_until > now {
             tokio::time::sleep_until(busy_until).await;
@@ -137,13 +142,16 @@ mod tests {
         let meter = Meter::new(None, Some(100));
         meter.carried(99).await;
         assert!(!meter.is_exhausted());
-        let (exhausted, ()) = tokio::join!(meter.exhausted(), meter.carried(1));
-        assert_eq!(exhausted, Exhausted);
+        tokio::select! {
+            biased;
+            () = meter.carried(1) => panic!("nothing more may be carried"),
+            exhausted = meter.exhausted() => assert_eq!(exhausted, Exhausted),
+        }
         assert!(meter.is_exhausted());
         tokio::time::advance(DAY).await;
         assert!(!meter.is_exhausted());
-        meter.carried(100).await;
-        assert!(meter.is_exhausted());
+        meter.carried(99).await;
+        assert!(!is_ready(meter.carried(1)) && meter.is_exhausted());
     }
 
     #[tokio::test(start_paused = true)]
