@@ -329,13 +329,6 @@ def test_data_flows_within_a_second_of_the_return_of_both_paths(make_emulated):
         assert took < usual + outage + 1.5, f"{took:.2f} s; without the outage {usual:.2f} s"
 
 
-def scheduling(host) -> dict[str, dict]:
-    """By interface, what `plait top` shows of the scheduling of the host's only connection."""
-    output = host.tool(PLAIT, "top", "--once", "--interval", "100ms", "--json")
-    [connection] = json.loads(output)["connections"]
-    return {each["interface"]: each["scheduling"] for each in connection["subflows"]}
-
-
 def test_lowest_rtt_uses_the_other_path_when_its_own_is_cut(make_emulated):
     pair = make_emulated("--rate", "20mbit", "--delay", "40ms", "--queue", "60kB")
     sched("use", "lowest-rtt", "--netns", pair.server.name)
@@ -415,8 +408,13 @@ def test_top_shows_what_is_closed_and_why(make_emulated):
     sched("use", "ecf", "--netns", pair.server.name)
     shown = []
 
-    pair.download(5_000_000, during=lambda: shown.append(scheduling(pair.server)))
-    [found] = shown
+    def show():
+        output = pair.server.tool(PLAIT, "top", "--once", "--interval", "100ms", "--json")
+        [connection] = json.loads(output)["connections"]
+        shown.extend((each["interface"], each["scheduling"]) for each in connection["subflows"])
+
+    pair.download(5_000_000, during=show)
+    found = dict(shown)
     assert found["eth"]["state"] == "open" and found["eth"]["scheduler"] == "ecf"
     assert found["wlan"]["state"] == "closed"
     assert found["wlan"]["reason"] in ("late", "window")
