@@ -52,10 +52,7 @@ impl Meter {
     /// [exhausted](Self::exhausted).
     pub(crate) async fn carried(&self, bytes: usize) {
         let now = Instant::now();
-        let busy_until = self.count(now, bytes as u64);
-        if self.is_exhausted() {
-            return pending().await;
-        }
+        let Some(busy_until) = self.count(now, bytes as u64) else { return pending().await };
         // A timer that has run out already still waits for the next whole millisecond.
         if busy_until > now {
             tokio::time::sleep_until(busy_until).await;
@@ -72,19 +69,20 @@ impl Meter {
         true
     }
 
-    /// Returns when the rate permits more bytes.
-    fn count(&self, now: Instant, bytes: u64) -> Instant {
+    /// Returns when the rate permits more bytes; `None` if those of the day are exhausted.
+    fn count(&self, now: Instant, bytes: u64) -> Option<Instant> {
         let mut state = self.state();
         state.renew(now);
         state.bytes = state.bytes.saturating_add(bytes);
-        if self.max_bytes.is_some_and(|max| state.bytes >= max) {
+        let is_exhausted = self.max_bytes.is_some_and(|max| state.bytes >= max);
+        if is_exhausted {
             self.exhausted.notify_waiters();
         }
-        let Some(rate) = self.max_rate else { return now };
+        let Some(rate) = self.max_rate else { return (!is_exhausted).then_some(now) };
         let takes = Duration::from_secs_f64(bytes as f64 * 8.0 / rate.bits_per_second() as f64);
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         state.busy_until = state.busy_until.max(earliest) + takes;
-        state.busy_until
+        (!is_exhausted).then_some(state.busy_until)
     }
 
     /// Whether the bytes of the day are carried.
