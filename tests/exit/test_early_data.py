@@ -9,7 +9,7 @@ from exits import FAR, PORT, exit_behind
 from streams import connect_by_socks, echo_server
 
 ECHO = 7000
-# Longer than the client takes to write, and shorter than the exit's TCP takes to give up.
+# Shorter than the exit's TCP takes to give up.
 SILENCE = 0.5
 
 
@@ -27,18 +27,22 @@ def start_proxy(exit, early_data: bool):
     return exit.pair.proxy("--config", config)
 
 
-def exchange(exit, address: str, port: int):
+def exchange(exit, address: str, port: int, written: threading.Event):
     with connect_by_socks(exit.pair, address=address, port=port) as stream:
         stream.sendall(b"hello")
+        written.set()
         assert stream.recv(5) == b"hello"
 
 
-def captured_exchange(exit, address: str = FAR, port: int = ECHO) -> int:
-    """The flights of an exchange through an exit whose destination answers late."""
+def captured_exchange(exit, early_data: bool) -> int:
+    """The flights of an exchange through an exit whose destination answers late: with early data, after the client has written."""
+    written = threading.Event()
     with exit.pair.capture("eth", filter=f"tcp port {PORT}") as capture:
-        with exit.far.packet_rules(input=f"tcp dport {port} tcp flags syn drop"):
-            exchanging = threading.Thread(target=exchange, args=(exit, address, port))
+        with exit.far.packet_rules(input=f"tcp dport {ECHO} tcp flags syn drop"):
+            exchanging = threading.Thread(target=exchange, args=(exit, FAR, ECHO, written))
             exchanging.start()
+            if early_data:
+                assert written.wait(20)
             time.sleep(SILENCE)
         exchanging.join(60)
     return flights(capture)
@@ -50,7 +54,7 @@ def test_early_data_takes_as_many_round_trips_as_sealed(exit):
     served = exit.pair.serve("--require", to="127.0.0.1:9000", listen=f"[::]:{PORT}")
     proxy = exit.pair.proxy("--require", "--trusted", "eth")
     with exit.pair.capture("eth", filter=f"tcp port {PORT}") as capture:
-        exchange(exit, exit.pair.ETH, PORT)
+        exchange(exit, exit.pair.ETH, PORT, threading.Event())
     sealed = flights(capture)
     for program in (served, proxy):
         program.terminate()
@@ -60,7 +64,7 @@ def test_early_data_takes_as_many_round_trips_as_sealed(exit):
     found = {}
     for early_data in (True, False):
         proxy = start_proxy(exit, early_data)
-        found[early_data] = captured_exchange(exit)
+        found[early_data] = captured_exchange(exit, early_data)
         proxy.terminate()
         proxy.wait(30)
     # The outcome, and then the first bytes.
