@@ -22,8 +22,13 @@ struct ns_common {
 	unsigned int inum;
 };
 
+struct netns_ipv4 {
+	int sysctl_tcp_wmem[3];
+};
+
 struct net {
 	struct ns_common ns;
+	struct netns_ipv4 ipv4;
 	__u64 net_cookie;
 };
 
@@ -83,6 +88,7 @@ struct sock {
 	struct dst_entry *sk_dst_cache;
 	struct socket *sk_socket;
 	__u32 sk_mark;
+	__u8 sk_userlocks : 4;
 	int sk_wmem_queued;
 	int sk_sndbuf;
 	__u32 sk_pacing_status;
@@ -227,6 +233,7 @@ struct tcp_congestion_ops {
 	void (*in_ack_event)(struct sock *sk, __u32 flags);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	void (*init)(struct sock *sk);
+	__u32 (*sndbuf_expand)(struct sock *sk);
 	__u32 flags;
 	char name[16];
 };

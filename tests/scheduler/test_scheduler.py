@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -306,6 +307,22 @@ def test_ecf_uses_both_of_two_equal_paths(make_emulated):
         assert 0.4 < wlan < 0.6, f"wlan carried {wlan:.1%}"
         # 20 Mb/s of packets of 1500 bytes carry 18.9 Mb/s of data.
         assert took < 25_000_000 * 8 / (2 * 18.9e6 * 0.9), f"{took:.2f} s"
+
+
+def test_send_buffer_holds_what_the_fast_path_sends_while_the_slow_one_carries_a_burst(make_emulated):
+    """The kernel's own size is about twice the congestion windows: less than 0.5 MB."""
+    pair = make_emulated("--rate", "2mbit", "--delay", "25ms", "--queue", "30kB")
+    sched("use", "ecf", "--netns", pair.server.name)
+    sizes = []
+
+    def look():
+        memory = pair.server.tool("ss", "-tmHO", "state", "established", "src", pair.ETH)
+        sizes.extend(int(size) for size in re.findall(r"\btb(\d+)", memory))
+
+    # A burst and a full queue take 0.4 s there, in which the other path carries 1 MB.
+    _, wlan = pair.download(16_000_000, during=look)
+    assert wlan > 0.01, f"wlan carried {wlan:.1%}"
+    assert max(sizes) > 800_000
 
 
 def test_data_flows_within_a_second_of_the_return_of_both_paths(make_emulated):

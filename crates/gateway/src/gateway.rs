@@ -97,24 +97,14 @@ impl Gateway {
         let capacity =
             Capacity::new(descriptor_limit, congestion_control.descriptors(), settings.max_connections);
         let negotiation = Negotiation::start(settings.policy, settings.signal, check_not_protected, other)?;
-        Ok(Arc::new(Gateway {
-            peer_limit: PeerLimit::new(settings.max_connections_per_peer),
-            subflow_closer: SubflowCloser::new(settings.monitor.as_ref()),
+        Ok(Gateway::new(
             settings,
-            negotiation: Arc::new(negotiation),
+            Arc::new(negotiation),
             descriptor_limit,
-            congestion_control: Arc::new(congestion_control),
-            connections: Connections::default(),
+            Arc::new(congestion_control),
+            Connections::default(),
             capacity,
-            counters: Counters::default(),
-            datagrams: Arc::default(),
-            pending: PendingHandshakes::new(),
-            listening: Mutex::default(),
-            tasks: TaskTracker::new(),
-            peak: Peak::default(),
-            stop: CancellationToken::new(),
-            abort: CancellationToken::new(),
-        }))
+        ))
     }
 
     /// Starts a gateway beside this one in the same process, with peers, clients and services of its own. It shares the
@@ -124,15 +114,33 @@ impl Gateway {
     /// The settings do not fit together.
     pub fn start_beside(&self, mut settings: Settings) -> Result<Arc<Gateway>, StartError> {
         settings.prepare()?;
-        Ok(Arc::new(Gateway {
+        Ok(Gateway::new(
+            settings,
+            Arc::clone(&self.negotiation),
+            self.descriptor_limit,
+            Arc::clone(&self.congestion_control),
+            self.connections.beside(),
+            self.capacity.clone(),
+        ))
+    }
+
+    fn new(
+        settings: Settings,
+        negotiation: Arc<Negotiation>,
+        descriptor_limit: Rlimit,
+        congestion_control: Arc<CongestionControl>,
+        connections: Connections,
+        capacity: Capacity,
+    ) -> Arc<Gateway> {
+        Arc::new(Gateway {
             peer_limit: PeerLimit::new(settings.max_connections_per_peer),
             subflow_closer: SubflowCloser::new(settings.monitor.as_ref()),
             settings,
-            negotiation: Arc::clone(&self.negotiation),
-            descriptor_limit: self.descriptor_limit,
-            congestion_control: Arc::clone(&self.congestion_control),
-            connections: self.connections.beside(),
-            capacity: self.capacity.clone(),
+            negotiation,
+            descriptor_limit,
+            congestion_control,
+            connections,
+            capacity,
             counters: Counters::default(),
             datagrams: Arc::default(),
             pending: PendingHandshakes::new(),
@@ -141,7 +149,7 @@ impl Gateway {
             peak: Peak::default(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
-        }))
+        })
     }
 
     /// The policy in force: `Off` if this host cannot protect.

@@ -5,7 +5,7 @@
  * `ecf`: the kernel hands a subflow a burst at once, and later data waits at the receiver until it has arrived.
  * So a subflow is open only if, while a burst travels on it, the best of the others neither runs out of data
  * (Lim et al., "ECF: An MPTCP path scheduler to manage heterogeneous paths", CoNEXT 2017) nor out of the
- * receiver's window (Ferlin et al., "BLEST: Blocking estimation-based MPTCP scheduler", Networking 2016).
+ * receiver's window or the send buffer (Ferlin et al., "BLEST: Blocking estimation-based MPTCP scheduler", Networking 2016).
  */
 #ifndef PLAIT_SCHEDULER_DECISION_H
 #define PLAIT_SCHEDULER_DECISION_H
@@ -114,6 +114,7 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	__u64 time = burst_time(&question->mine), others;
 	/* The receiver's buffer grows with the time that the slowest subflow takes, once that is used. */
 	__u64 queued = expected_bytes(question), window = question->window + question->window / 4;
+	__u64 room = question->room;
 
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))
@@ -138,8 +139,8 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	}
 	if (others > queued)
 		return close_by(question, PLAIT_REASON_LATE);
-	/* While the window is full, the others lose time; but the burst itself is not theirs to send. */
-	if (others > window + PLAIT_BURST)
+	/* While a buffer is full, the others lose time; but the burst itself is not theirs to send. */
+	if (others > (window < room ? window : room) + PLAIT_BURST)
 		return close_by(question, PLAIT_REASON_WINDOW);
 	/* The kernel's scheduler then knows its rate, and packets do not wait for each other. */
 	return limit_by(question, in_time_rate(&question->mine), PLAIT_REASON_IN_TIME);

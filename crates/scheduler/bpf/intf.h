@@ -48,7 +48,7 @@ enum plait_reason {
 	PLAIT_REASON_FAST,    /* open: a burst arrives almost as early as on the best subflow */
 	PLAIT_REASON_IN_TIME, /* open: a burst arrives before the data runs out */
 	PLAIT_REASON_LATE,    /* closed: the best subflow would have sent all data before a burst arrives */
-	PLAIT_REASON_WINDOW,  /* closed: the receive window would be full before a burst arrives */
+	PLAIT_REASON_WINDOW,  /* closed: a buffer of either end would be full before a burst arrives */
 	PLAIT_REASON_UNKNOWN, /* its rate was not measured: closed, unless its round-trip time is at most a millisecond */
 	PLAIT_REASON_RTT,    /* closed: another subflow has a lower round-trip time */
 	PLAIT_REASON_SHARE,  /* limited: it is ahead of its share */
@@ -80,7 +80,7 @@ struct plait_question {
 	__u64 busy_bytes; /* bytes of them that the best sent without a pause, if the program has more */
 	/* us: of a subflow whose congestion window is small, further round trips until a burst was sent */
 	__u32 start;
-	__u32 padding;
+	__u32 room; /* bytes of those to be sent or acknowledged that the send buffer has room for */
 	/* `weighted`: bytes sent in excess of the share, beside the subflow that is the most behind. */
 	__s64 ahead;
 	__u64 share_rate; /* the share of the rate of that subflow, bytes per second */

@@ -12,6 +12,7 @@
 #include "known_paths.h"
 #include "probe.h"
 #include "repair.h"
+#include "send_buffer.h"
 #include "siblings.h"
 
 /* Every network namespace may select it, without privileges. */
@@ -176,6 +177,7 @@ static __always_inline void decide(struct sock *sk)
 		more = has_more(subflow->conn);
 		question->queued = queued(msk, more);
 		question->window = msk->wnd_end - msk->snd_una;
+		question->room = max_send_buffer(sk, subflow->conn);
 		question->sent = msk->bytes_sent;
 		question->is_open = state->gate <= GATE_LIMITED;
 		/* A moment without data closes no near subflow: its requests for acknowledgments would be used up long before there is more. */
@@ -265,6 +267,12 @@ __u32 BPF_PROG(undo_cwnd, struct sock *sk)
 }
 
 SEC("struct_ops")
+__u32 BPF_PROG(sndbuf_expand, struct sock *sk)
+{
+	return scheduler == PLAIT_SCHEDULER_OFF ? SEND_BUFFER_WINDOWS : send_buffer_windows(sk);
+}
+
+SEC("struct_ops")
 void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 {
 	__u32 before = window_to_repair(sk, new_state, max_plausible_window(sk));
@@ -292,6 +300,7 @@ struct tcp_congestion_ops algorithm = {
     .in_ack_event = (void *)in_ack_event,
     .pkts_acked = (void *)pkts_acked,
     .undo_cwnd = (void *)undo_cwnd,
+    .sndbuf_expand = (void *)sndbuf_expand,
     .flags = TCP_CONG_NON_RESTRICTED,
     .name = "plait_scheduler",
 };

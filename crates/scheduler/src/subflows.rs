@@ -65,7 +65,7 @@ pub enum Reason {
     InTime,
     /// What it carried would arrive after the others have sent everything.
     Late,
-    /// The receive window would be full before what it carried arrives.
+    /// The receive window or the send buffer would be full before what it carried arrives.
     Window,
     /// The rate of its path is not known.
     Unknown,
@@ -96,7 +96,7 @@ impl Reason {
             Reason::Fast => "fast",
             Reason::InTime => "in time",
             Reason::Late => "too late",
-            Reason::Window => "receive window",
+            Reason::Window => "buffers too small",
             Reason::Unknown => "rate unknown",
             Reason::Rtt => "higher RTT",
             Reason::Share => "ahead of share",
