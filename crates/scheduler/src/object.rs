@@ -87,6 +87,7 @@ const HEADERS: &[(&str, &[u8])] = &[
     ("options.h", include_bytes!("../bpf/options.h")),
     ("probe.h", include_bytes!("../bpf/probe.h")),
     ("rate.h", include_bytes!("../bpf/rate.h")),
+    ("send_buffer.h", include_bytes!("../bpf/send_buffer.h")),
     ("siblings.h", include_bytes!("../bpf/siblings.h")),
     ("subflow_state.h", include_bytes!("../bpf/subflow_state.h")),
     ("addresses.h", include_bytes!("../../../bpf/include/addresses.h")),
