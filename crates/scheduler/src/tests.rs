@@ -75,7 +75,8 @@ fn ecf(question: &plait_question) -> Option<bool> {
     let start = f64::from(question.start) / 1e6;
     let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
     let expected = question.queued as f64 + question.busy_bytes as f64 / 8.0;
-    let buffer = (question.window as f64 * 1.25 * factor).min(f64::from(question.room)) + f64::from(PLAIT_BURST);
+    let buffer =
+        (question.window as f64 * 1.25 * factor).min(f64::from(question.room)) + f64::from(PLAIT_BURST);
     let carried_over_limit = question.best.rate as f64 * time_with_start / buffer.min(expected * factor);
     if !open && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
         return None;
