@@ -309,18 +309,18 @@ def test_ecf_uses_both_of_two_equal_paths(make_emulated):
         assert took < 25_000_000 * 8 / (2 * 18.9e6 * 0.9), f"{took:.2f} s"
 
 
-def test_send_buffer_holds_what_the_fast_path_sends_while_the_slow_one_carries_a_burst(make_emulated):
-    """The kernel's own size is about twice the congestion windows: less than 0.5 MB."""
+def test_send_buffer_grows_beside_a_slow_path(make_emulated):
+    """It holds what the fast path sends while the slow one carries a burst. By the kernel alone it has less than 0.5 MB."""
     pair = make_emulated("--rate", "2mbit", "--delay", "25ms", "--queue", "30kB")
     sched("use", "ecf", "--netns", pair.server.name)
     sizes = []
 
-    def look():
+    def read_sizes():
         memory = pair.server.tool("ss", "-tmHO", "state", "established", "src", pair.ETH)
         sizes.extend(int(size) for size in re.findall(r"\btb(\d+)", memory))
 
     # A burst and a full queue take 0.4 s there, in which the other path carries 1 MB.
-    _, wlan = pair.download(16_000_000, during=look)
+    _, wlan = pair.download(16_000_000, during=read_sizes)
     assert wlan > 0.01, f"wlan carried {wlan:.1%}"
     assert max(sizes) > 800_000
 
@@ -425,12 +425,12 @@ def test_top_shows_what_is_closed_and_why(make_emulated):
     sched("use", "ecf", "--netns", pair.server.name)
     shown = []
 
-    def show():
+    def read_scheduling():
         output = pair.server.tool(PLAIT, "top", "--once", "--interval", "100ms", "--json")
         [connection] = json.loads(output)["connections"]
         shown.extend((each["interface"], each["scheduling"]) for each in connection["subflows"])
 
-    pair.download(5_000_000, during=show)
+    pair.download(5_000_000, during=read_scheduling)
     found = dict(shown)
     assert found["eth"]["state"] == "open" and found["eth"]["scheduler"] == "ecf"
     assert found["wlan"]["state"] == "closed"

@@ -124,6 +124,7 @@ impl Gateway {
         ))
     }
 
+    /// With what gateways of one process may share.
     fn new(
         settings: Settings,
         negotiation: Arc<Negotiation>,

@@ -74,15 +74,16 @@ impl Meter {
         let mut state = self.state();
         state.renew(now);
         state.bytes = state.bytes.saturating_add(bytes);
-        let is_exhausted = self.max_bytes.is_some_and(|max| state.bytes >= max);
-        if is_exhausted {
-            self.exhausted.notify_waiters();
+        if let Some(rate) = self.max_rate {
+            let takes = Duration::from_secs_f64(bytes as f64 * 8.0 / rate.bits_per_second() as f64);
+            let earliest = now.checked_sub(BURST).unwrap_or(now);
+            state.busy_until = state.busy_until.max(earliest) + takes;
         }
-        let Some(rate) = self.max_rate else { return (!is_exhausted).then_some(now) };
-        let takes = Duration::from_secs_f64(bytes as f64 * 8.0 / rate.bits_per_second() as f64);
-        let earliest = now.checked_sub(BURST).unwrap_or(now);
-        state.busy_until = state.busy_until.max(earliest) + takes;
-        (!is_exhausted).then_some(state.busy_until)
+        if self.max_bytes.is_some_and(|max| state.bytes >= max) {
+            self.exhausted.notify_waiters();
+            return None;
+        }
+        Some(state.busy_until)
     }
 
     /// Whether the bytes of the day are carried.

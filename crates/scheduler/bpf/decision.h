@@ -114,7 +114,7 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	__u64 time = burst_time(&question->mine), others;
 	/* The receiver's buffer grows with the time that the slowest subflow takes, once that is used. */
 	__u64 queued = expected_bytes(question), window = question->window + question->window / 4;
-	__u64 room = question->room;
+	__u64 send_buffer = question->send_buffer;
 
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))
@@ -140,7 +140,7 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	if (others > queued)
 		return close_by(question, PLAIT_REASON_LATE);
 	/* While a buffer is full, the others lose time; but the burst itself is not theirs to send. */
-	if (others > (window < room ? window : room) + PLAIT_BURST)
+	if (others > (window < send_buffer ? window : send_buffer) + PLAIT_BURST)
 		return close_by(question, PLAIT_REASON_WINDOW);
 	/* The kernel's scheduler then knows its rate, and packets do not wait for each other. */
 	return limit_by(question, in_time_rate(&question->mine), PLAIT_REASON_IN_TIME);

@@ -80,7 +80,7 @@ struct plait_question {
 	__u64 busy_bytes; /* bytes of them that the best sent without a pause, if the program has more */
 	/* us: of a subflow whose congestion window is small, further round trips until a burst was sent */
 	__u32 start;
-	__u32 room; /* bytes of those to be sent or acknowledged that the send buffer has room for */
+	__u32 send_buffer; /* bytes to be sent or acknowledged that it may hold */
 	/* `weighted`: bytes sent in excess of the share, beside the subflow that is the most behind. */
 	__s64 ahead;
 	__u64 share_rate; /* the share of the rate of that subflow, bytes per second */

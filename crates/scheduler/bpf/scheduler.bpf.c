@@ -177,7 +177,7 @@ static __always_inline void decide(struct sock *sk)
 		more = has_more(subflow->conn);
 		question->queued = queued(msk, more);
 		question->window = msk->wnd_end - msk->snd_una;
-		question->room = max_send_buffer(sk, subflow->conn);
+		question->send_buffer = max_send_buffer(sk, subflow->conn);
 		question->sent = msk->bytes_sent;
 		question->is_open = state->gate <= GATE_LIMITED;
 		/* A moment without data closes no near subflow: its requests for acknowledgments would be used up long before there is more. */

@@ -14,7 +14,7 @@
 /* The least window that it multiplies, in segments. */
 #define INITIAL_WINDOW 10
 /* The least that it adds to the payload of a segment, in bytes. */
-#define SEGMENT_HEADERS 512
+#define SEGMENT_OVERHEAD 512
 /* The program has set the size, and the kernel leaves it (SO_SNDBUF). */
 #define SOCK_SNDBUF_LOCK 1
 
@@ -31,11 +31,9 @@ static __always_inline __u32 max_send_buffer(struct sock *sk, struct sock *conne
 /* The time until a subflow has delivered a burst and what it has outstanding, in us. */
 static __always_inline __u64 delivery_time(struct sock *sk, struct tcp_sock *sibling)
 {
-	const struct subflow_state *state = state_of_sibling(sk, sibling);
-	__u64 rate = rate_of_sibling(sibling);
 	struct plait_path path;
 
-	describe(sibling, state && state->rate > rate ? state->rate : rate, &path);
+	describe_sibling(sibling, state_of_sibling(sk, sibling), &path);
 	consider_outstanding(sibling, &path);
 	return path.rate ? burst_time(&path) : path.rtt;
 }
@@ -62,10 +60,10 @@ static __always_inline __u64 longest_delivery_time(struct sock *sk, struct sock 
 	return longest;
 }
 
-/* The bytes that the kernel counts for a segment, or fewer. */
-static __always_inline __u32 segment_size(struct tcp_sock *tcp)
+/* The bytes of memory that the kernel counts for a segment, or fewer. */
+static __always_inline __u32 segment_truesize(struct tcp_sock *tcp)
 {
-	__u32 least = tcp->mss_cache + SEGMENT_HEADERS, size = 2048;
+	__u32 least = tcp->mss_cache + SEGMENT_OVERHEAD, size = 2048;
 
 	for (int i = 0; i < 6 && size < least; i++)
 		size *= 2;
@@ -85,7 +83,7 @@ static __always_inline __u32 send_buffer_windows(struct sock *sk)
 	/* The kernel's limit is far below, and the product is an int there. */
 	if (bytes > 1 << 28)
 		bytes = 1 << 28;
-	return SEND_BUFFER_WINDOWS + bytes / (segments * segment_size(tcp));
+	return SEND_BUFFER_WINDOWS + bytes / (segments * segment_truesize(tcp));
 }
 
 #endif

@@ -163,27 +163,33 @@ extern int bpf_iter_num_new(struct bpf_iter_num *iterator, int start, int end) _
 extern int *bpf_iter_num_next(struct bpf_iter_num *iterator) __ksym;
 extern void bpf_iter_num_destroy(struct bpf_iter_num *iterator) __ksym;
 
+/* As it may be used; its rate is 0 if it is not known. */
+static __always_inline void describe_sibling(struct tcp_sock *tcp, const struct subflow_state *state,
+					     struct plait_path *path)
+{
+	__u64 rate = rate_of_sibling(tcp);
+
+	/* One that started a moment ago has carried less than it can. */
+	describe(tcp, state && state->rate > rate ? state->rate : rate, path);
+}
+
 static __always_inline void consider(struct sock *sk, struct tcp_sock *tcp, __u32 level,
 				     struct comparison *comparison)
 {
 	struct plait_question *question = &comparison->question;
 	const struct subflow_state *state = state_of_sibling(sk, tcp);
-	__u64 rate = rate_of_sibling(tcp);
 	struct plait_path path;
 
-	/* One that started a moment ago has carried less than it can. */
-	if (state && state->rate > rate)
-		rate = state->rate;
-	if (!rate)
+	describe_sibling(tcp, state, &path);
+	if (!path.rate)
 		return;
-	describe(tcp, rate, &path);
 	if (is_better(&path, &question->best)) {
 		question->best = path;
 		question->busy_bytes =
 		    state && scheduler != PLAIT_SCHEDULER_WEIGHTED ? busy_bytes_of(tcp, state) : 0;
 	}
 	if (scheduler == PLAIT_SCHEDULER_WEIGHTED)
-		consider_share(sk, tcp, rate, &comparison->behind);
+		consider_share(sk, tcp, path.rate, &comparison->behind);
 	if (scheduler == PLAIT_SCHEDULER_TIERS || scheduler == PLAIT_SCHEDULER_CHEAPEST)
 		consider_level(tcp, level, &path, question);
 }

@@ -75,8 +75,8 @@ fn ecf(question: &plait_question) -> Option<bool> {
     let start = f64::from(question.start) / 1e6;
     let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
     let expected = question.queued as f64 + question.busy_bytes as f64 / 8.0;
-    let buffer =
-        (question.window as f64 * 1.25 * factor).min(f64::from(question.room)) + f64::from(PLAIT_BURST);
+    let buffer = (question.window as f64 * 1.25 * factor).min(f64::from(question.send_buffer))
+        + f64::from(PLAIT_BURST);
     let carried_over_limit = question.best.rate as f64 * time_with_start / buffer.min(expected * factor);
     if !open && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
         return None;
@@ -97,12 +97,12 @@ fn any_path() -> impl Strategy<Value = plait_path> {
 fn any_question(scheduler: Scheduler) -> impl Strategy<Value = plait_question> {
     let bytes = || (0.0f64..34.0).prop_map(|exponent| exponent.exp2() as u64);
     (any_path(), any_path(), [bytes(), bytes(), bytes(), bytes()], 0..4_000_000u32, 0..2u32).prop_map(
-        move |(mine, best, [queued, window, room, busy_bytes], start, is_open)| plait_question {
+        move |(mine, best, [queued, window, send_buffer, busy_bytes], start, is_open)| plait_question {
             mine,
             best,
             queued,
             window,
-            room: room.try_into().unwrap_or(u32::MAX),
+            send_buffer: send_buffer.try_into().unwrap_or(u32::MAX),
             busy_bytes,
             start,
             is_open,
@@ -142,7 +142,7 @@ fn question(scheduler: Scheduler, mine: plait_path, best: plait_path, bytes: u64
         best,
         queued: bytes,
         window: bytes,
-        room: u32::MAX,
+        send_buffer: u32::MAX,
         scheduler: scheduler.number(),
         ..Zeroable::zeroed()
     }
@@ -167,12 +167,15 @@ fn ecf_uses_equal_paths_and_slow_ones_only_beside_much_data() {
     // While the window is full, the fast path loses what the slow one carries at most.
     assert!(!is_open_with_window(mbit(5.0, 50.0), 250_000));
     assert!(is_open_with_window(mbit(5.0, 50.0), 265_000));
-    let is_open_with_room = |path, room| {
-        ask(&object, plait_question { room, ..question(Scheduler::Ecf, path, mbit(20.0, 20.0), 9_000_000) })
+    let is_open_with_send_buffer = |path, send_buffer| {
+        ask(
+            &object,
+            plait_question { send_buffer, ..question(Scheduler::Ecf, path, mbit(20.0, 20.0), 9_000_000) },
+        )
     };
     // So it does while the send buffer is, which is not to grow.
-    assert!(!is_open_with_room(mbit(5.0, 50.0), 315_000));
-    assert!(is_open_with_room(mbit(5.0, 50.0), 330_000));
+    assert!(!is_open_with_send_buffer(mbit(5.0, 50.0), 315_000));
+    assert!(is_open_with_send_buffer(mbit(5.0, 50.0), 330_000));
 }
 
 #[test]
