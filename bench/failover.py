@@ -4,7 +4,8 @@
 Two emulated links: `first` (eth, 20 Mb/s, round trip 30 ms), which is the trusted path, and `second` (wlan, 10 Mb/s, 50 ms). A stream of known
 content runs through gateways in each mode, through plain MPTCP sockets with cubic and the kernel's path manager (`kernel`), and the same with
 `plait sched use ecf` on both hosts (`ecf`), 4 s before,
-during, and --after seconds after an outage. A cell is a fault, the paths that have it, seconds, a direction and a variant; options select cells. Per cell, over
+during, and --after seconds after an outage. A cell is a fault, the paths that have it, seconds, a direction and a variant; options select cells. With
+`--direction both`, the connection carries a stream each way at once, and the worse of the two counts. Per cell, over
 --rounds: the longest time without an arrival during the outage (`stall`) and after it (`later`), the time from its end until each
 path carries a fifth of its rate (`both`), and the rates during it and in the 5 s after it. Medians, and the worst in brackets.
 
@@ -122,11 +123,16 @@ def measure(fault, path, seconds, direction, variant, after):
         ends = connected(pair, variant)
         deliver(*ends)
         deliver(*reversed(ends))
-        source, sink = ends if direction == "up" else reversed(ends)
-        stream = Stream(source, sink)
-        usage = Usage(pair.client, RATES, "tx_bytes" if direction == "up" else "rx_bytes")
-        stream.start()
-        usage.start()
+        watched = []
+        for way in ("down", "up") if direction == "both" else (direction,):
+            # A stream closes its sockets at its end.
+            client, service = (end.dup() for end in ends)
+            stream = Stream(client, service) if way == "up" else Stream(service, client)
+            watched.append((stream, Usage(pair.client, RATES, "tx_bytes" if way == "up" else "rx_bytes")))
+        for end in ends:
+            end.close()
+        for thread in itertools.chain.from_iterable(watched):
+            thread.start()
         if fault in LINK_CHANGES:
             # Links are ready some tenths of a second after the start.
             time.sleep(max(CHANGE_AT_S + 0.3 - (time.monotonic() - started), BEFORE_S))
@@ -144,17 +150,32 @@ def measure(fault, path, seconds, direction, variant, after):
                 end = time.monotonic()
                 time.sleep(after)
         until = time.monotonic()
-        usage.stop()
-        found = outcome(stream, usage, start, end, until)
-        if fault == "nat":
-            back = [usage.idle_until(link, start) for link in links]
-            found.all_in_use = None if None in back else max(back) - start
-        failed = None
-        try:
-            stream.finish()
-        except (OSError, AssertionError) as error:
-            failed = f"{type(error).__name__}: {error}"
-        return vars(found) | {"failed": failed}
+        found, failed = [], None
+        for stream, usage in watched:
+            usage.stop()
+            each = outcome(stream, usage, start, end, until)
+            if fault == "nat":
+                back = [usage.idle_until(link, start) for link in links]
+                each.all_in_use = None if None in back else max(back) - start
+            found.append(vars(each))
+        for stream, _ in watched:
+            try:
+                stream.finish()
+            except (OSError, AssertionError) as error:
+                failed = f"{type(error).__name__}: {error}"
+        return worst(found) | {"failed": failed}
+
+
+def worst(found):
+    """Of the streams of one connection, the longest times and the lowest rates."""
+
+    def pick(name):
+        values = [each[name] for each in found]
+        if None in values:
+            return None
+        return (min if name.startswith("rate") else max)(values)
+
+    return {name: pick(name) for name in found[0]}
 
 
 def summary(found):
@@ -209,7 +230,7 @@ def main():
     parser.add_argument("--fault", choices=FAULTS, help="default: silent", **several)
     parser.add_argument("--path", choices=PATHS, help="default: all", **several)
     parser.add_argument("--seconds", type=int, help="length of the outage; default: 5 and 30", **several)
-    parser.add_argument("--direction", choices=("down", "up"), help="default: down", **several)
+    parser.add_argument("--direction", choices=("down", "up", "both"), help="default: down", **several)
     parser.add_argument("--variant", choices=VARIANTS, help="default: sealed and kernel", **several)
     parser.add_argument("--after", type=float, default=12, help="seconds after the outage")
     arguments = prologue.parse(parser)

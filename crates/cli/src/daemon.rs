@@ -51,7 +51,7 @@ pub(crate) struct Args {
 /// Long enough for most downloads.
 const REPLACED_DRAIN: u64 = 600;
 
-/// A connection that a program or host has begun to open is accepted within this time, unless its destination hardly answers.
+/// What programs and hosts have begun to open has been accepted when nothing was for this time, unless a destination hardly answers.
 const ACCEPT_TIME: Duration = Duration::from_secs(5);
 
 /// Runs until SIGTERM or SIGINT; a second one skips the drain.
@@ -113,12 +113,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 // Programs on this host, and hosts behind it, connect to sockets that the next daemon does not have.
                 let takes = daemon.plan.host.is_some() || daemon.plan.router.is_some();
                 let accept_time = if takes { ACCEPT_TIME } else { Duration::ZERO };
-                let drained = async {
-                    tokio::time::sleep(accept_time).await;
-                    gateways.drain().await;
-                };
                 tokio::select! {
-                    () = drained => {}
+                    () = gateways.drain(accept_time) => {}
                     () = tokio::time::sleep(Duration::from_secs(drain)) => {}
                     _ = stop.next() => {}
                 }

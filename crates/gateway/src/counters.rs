@@ -10,6 +10,7 @@ use crate::report::Counts;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    accepted: AtomicU64,
     protected: AtomicU64,
     plain: AtomicU64,
     /// Of `protected`: reset because of an invalid record.
@@ -19,6 +20,16 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// A listener has accepted a connection.
+    pub(crate) fn accepted(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many connections the listeners have accepted.
+    pub(crate) fn total_accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
     /// A connection is carried in this mode.
     pub(crate) fn carried(&self, mode: Mode) {
         let counter = if mode == Mode::Off { &self.plain } else { &self.protected };

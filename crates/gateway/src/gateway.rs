@@ -270,6 +270,7 @@ impl Gateway {
                 let place = self.capacity.place(places).await;
                 match listener.accept().await {
                     Ok((stream, from)) => {
+                        self.counters.accepted();
                         // One that was established before the listening socket was configured has inherited nothing.
                         if let Err(error) = configure(&stream, keepalive::IDLE) {
                             debug!("{from}: {error}");
@@ -291,6 +292,11 @@ impl Gateway {
             }
         };
         self.stop.run_until_cancelled(accepting).await;
+    }
+
+    /// How many connections its listeners have accepted.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.counters.total_accepted()
     }
 
     /// Runs a background task until a stop is requested.
@@ -526,7 +532,7 @@ pub fn remove_leftovers() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::Ipv4Addr;
 
     use tokio::io::AsyncReadExt;
@@ -534,7 +540,8 @@ mod tests {
     use super::*;
     use crate::protection::NegotiationSignal;
 
-    fn settings() -> Settings {
+    /// Of mode off, which needs no privileges.
+    pub(crate) fn settings() -> Settings {
         Settings {
             command: "test",
             policy: ProtectionPolicy::Off,

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use plait_linux::pm::keep_record_open;
 use plait_linux::sandbox::{CapabilitySet, Rules};
@@ -87,8 +88,15 @@ impl Gateways {
         self.first.negotiation().replace_programs()
     }
 
-    /// Accepts nothing any longer, and waits until live connections have ended by themselves.
-    pub async fn drain(&self) {
+    /// Accepts connections until none has come for `quiet`, and waits until live ones have ended by themselves.
+    pub async fn drain(&self, quiet: Duration) {
+        loop {
+            let before = self.accepted();
+            tokio::time::sleep(quiet).await;
+            if self.accepted() == before {
+                break;
+            }
+        }
         self.running().iter().for_each(|gateway| gateway.stop_accepting());
         // They share the places of connections.
         self.first.drained().await;
@@ -137,6 +145,10 @@ impl Gateways {
         Ok(rules)
     }
 
+    fn accepted(&self) -> u64 {
+        self.running().iter().map(|gateway| gateway.accepted()).sum()
+    }
+
     fn running(&self) -> MutexGuard<'_, Vec<Arc<Gateway>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -174,4 +186,37 @@ fn add(total: &mut Report, report: Report) {
     handshakes.dropped += dropped;
     handshakes.displaced += displaced;
     handshakes.refused += refused;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::gateway::tests::settings;
+
+    #[tokio::test]
+    async fn draining_gateway_accepts_as_long_as_connections_come() {
+        let quiet = Duration::from_secs(2);
+        let gateways = Gateways::start(settings(), None).expect("mode off needs no privileges");
+        let gateway = gateways.add(settings()).expect("the same settings");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("any port");
+        let address = listener.local_addr().expect("it is bound");
+        tokio::spawn(async move {
+            gateway.accept(listener, 1, |stream, _, _| async move { drop(stream) }).await;
+        });
+        let connecting = async {
+            for _ in 0..4 {
+                tokio::time::sleep(quiet * 11 / 20).await;
+                let mut client = TcpStream::connect(address).await.expect("it accepts");
+                // It was handled.
+                assert!(client.read_u8().await.is_err());
+            }
+        };
+        tokio::join!(connecting, gateways.drain(quiet));
+        assert!(TcpStream::connect(address).await.is_err());
+    }
 }

@@ -163,12 +163,7 @@ impl<'a> PathWatch<'a> {
         let usable = self.subflows.usable();
         let now = Instant::now();
         let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
-        let suspects = self.suspects.find(now, subflows, &health, expects_more);
-        for (health, is_suspect) in health.iter_mut().zip(suspects) {
-            if is_suspect && *health == Health::Answering {
-                *health = Health::Suspected;
-            }
-        }
+        self.suspects.mark(now, subflows, &mut health, expects_more);
         let with_health: Vec<_> = subflows.iter().zip(health).collect();
         let is_blocked = |subflow: &Subflow| self.subflows.is_blocked(subflow.local.ip().to_canonical());
         let is_lost = |(subflow, health): &&(&Subflow, Health)| {
@@ -195,8 +190,9 @@ impl<'a> PathWatch<'a> {
                 debug!("{} is back", interface.name);
                 self.subflows.announce_change();
             }
-            // One is enough: those that were tried at the same time, or an old one that has recovered.
-            for surplus in with(Health::Answering).chain(with(Health::Opening)) {
+            // One is enough: those that were tried at the same time, or an old one that has recovered, or will do so slowly.
+            let others = [Health::Answering, Health::Opening, Health::Repeating].map(with);
+            for surplus in others.into_iter().flatten() {
                 if surplus.local != best.local {
                     self.close(Some(interface), surplus);
                 }
@@ -212,7 +208,8 @@ impl<'a> PathWatch<'a> {
         if let Some(interface) = interface {
             self.plan.closes(interface.index);
         }
-        self.subflows.close(self.token, subflow.local, subflow.remote);
+        let if_index = interface.map_or(0, |interface| interface.index);
+        self.subflows.close(self.token, subflow.local, subflow.remote, if_index);
     }
 
     fn create_subflow(&mut self, interface: &Interface) {

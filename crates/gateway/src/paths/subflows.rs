@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use plait_linux::diag::Sockets;
 use plait_linux::interfaces::{self, Changes, Interface};
 use plait_linux::mptcp::{Subflow, Token};
 use plait_linux::pm::{self, Events, Local, PathManager};
@@ -28,6 +29,8 @@ const INTERFACES_MAX_AGE: Duration = Duration::from_millis(200);
 pub(crate) struct Subflows {
     gate: Arc<PathGate>,
     manager: PathManager,
+    /// `None` if the kernel lacks socket diagnostics.
+    sockets: Option<Mutex<Sockets>>,
     router: Mutex<EventRouter>,
     interfaces: Mutex<Option<(Instant, Arc<[Interface]>)>>,
     routes: Arc<Routes>,
@@ -45,11 +48,15 @@ impl Subflows {
     /// Reads the kernel's events in background tasks, which end with the last user of this value.
     pub(crate) fn start(gate: Arc<PathGate>, routes: Arc<Routes>) -> io::Result<Arc<Subflows>> {
         let manager = PathManager::open().map_err(io::Error::other)?;
+        let sockets =
+            Sockets::open().inspect_err(|error| debug!("initial subflows are closed late: {error}"));
+        let sockets = sockets.ok().map(Mutex::new);
         let events = Events::open().map_err(io::Error::other)?;
         let readable = watch_readable(&events)?;
         let (router, interfaces, changed) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
         let probes = RateLimit::new(MAX_PROBES, Duration::from_secs(1));
-        let subflows = Arc::new(Subflows { gate, manager, router, interfaces, routes, changed, probes });
+        let subflows =
+            Arc::new(Subflows { gate, manager, sockets, router, interfaces, routes, changed, probes });
         subflows.watch_interfaces();
         subflows.enforce_rules();
         let weak = Arc::downgrade(&subflows);
@@ -159,15 +166,23 @@ impl Subflows {
         usable
     }
 
-    /// Closes a subflow of a connection.
-    pub(super) fn close(&self, token: Token, local: SocketAddr, remote: SocketAddr) {
+    /// Closes a subflow of a connection, whose socket is bound to this interface or, with 0, to none.
+    pub(super) fn close(&self, token: Token, local: SocketAddr, remote: SocketAddr, if_index: u32) {
         let closed = self.manager.subflow_destroy(token, local, remote).or_else(|_| {
             // An IPv6 socket may have IPv4 addresses.
             self.manager.subflow_destroy(token, mapped(local), mapped(remote))
         });
         match closed {
             Ok(()) => debug!("closed the subflow from {local} to {remote}"),
-            Err(error) => debug!("{error}"),
+            Err(error) => return debug!("{error}"),
+        }
+        // Of the initial subflow the kernel has only shut down the sending side: what the peer sends on it is acknowledged, and not
+        // delivered.
+        if let Some(sockets) = &self.sockets {
+            let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = sockets.abort_subflow(local, remote, if_index) {
+                debug!("{error}");
+            }
         }
     }
 

@@ -1,18 +1,19 @@
-//! Subflows on which the peer may not send, although they answer: it has stopped while it sends on others, or has more to send, or no
-//! path has answered for a while. No I/O.
+//! Subflows that answer, and yet are worth a further one beside them: the peer may not send on them, since it has stopped while it
+//! sends on others, or has more to send, or no path has answered for a while; or they repeat what they sent then. No I/O.
 //!
 //! The peer closes a subflow on which this end does not seem to answer, and its reset may be lost on that path, as at a NAT that has
 //! forgotten the flow. This end, which has nothing to send, would notice by a keepalive probe, which is sent after a second. Before
 //! that, such a subflow is suspected, and a further one beside it is worth its four packets.
 //!
 //! What the peer sends while no path works, it sends again after a time that doubles until that arrives, up to two minutes. So a subflow that
-//! answers again after a silence is suspected as well: on a new one, the peer sends at once.
+//! answers again after a silence is suspected as well: on a new one, the peer sends at once. What this end has sent in a silence, it
+//! repeats from a window of one segment on, with a queue full of what the peer sends for a round trip: a new subflow is faster.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use plait_linux::State;
 use plait_linux::mptcp::{Subflow, SubflowEnds};
+use plait_linux::{State, TcpInfo};
 
 use super::liveness::Health;
 use super::watched::BUSY_INTERVAL;
@@ -38,6 +39,7 @@ pub(super) struct Suspects {
     received: HashMap<SubflowEnds, Received>,
 }
 
+#[derive(Default)]
 struct Received {
     bytes: u64,
     /// When that was last seen to change.
@@ -48,10 +50,13 @@ struct Received {
     silent: Option<Instant>,
     /// When it answered again after a long silence, if it has not received since.
     returned: Option<Instant>,
+    /// When it answered again after a long silence, if it had sent something then.
+    repeating: Option<Instant>,
 }
 
 impl Received {
-    fn record(&mut self, now: Instant, bytes: u64, is_silent: bool) {
+    fn record(&mut self, now: Instant, tcp: &TcpInfo, is_silent: bool) {
+        let bytes = tcp.bytes_received;
         if std::mem::replace(&mut self.bytes, bytes) != bytes {
             self.last = Some(now);
             self.returned = None;
@@ -60,26 +65,26 @@ impl Received {
             self.silent.get_or_insert(now);
         } else if self.silent.take().is_some_and(|since| now.duration_since(since) >= LONG_SILENCE) {
             self.returned = Some(now);
+            self.repeating = (tcp.unacked > 0).then_some(now);
         }
     }
 }
 
 impl Suspects {
-    /// Whether each of a connection's subflows, which [`Liveness::judge`](super::liveness::Liveness) has just judged, is suspected.
-    /// `expects_more`: the peer has more to send.
-    pub(super) fn find(
+    /// Changes the health of those of a connection's subflows that answer, as [`Liveness::judge`](super::liveness::Liveness) has just
+    /// found, but are suspected or repeat. `expects_more`: the peer has more to send.
+    pub(super) fn mark(
         &mut self,
         now: Instant,
         subflows: &[Subflow],
-        health: &[Health],
+        health: &mut [Health],
         expects_more: bool,
-    ) -> Vec<bool> {
+    ) {
         self.received.retain(|known, _| subflows.iter().any(|subflow| subflow.ends() == *known));
-        for (subflow, health) in subflows.iter().zip(health) {
-            let bytes = subflow.tcp.bytes_received;
-            let first = Received { bytes, last: None, suspected: None, silent: None, returned: None };
+        for (subflow, health) in subflows.iter().zip(health.iter()) {
+            let first = Received { bytes: subflow.tcp.bytes_received, ..Received::default() };
             let received = self.received.entry(subflow.ends()).or_insert(first);
-            received.record(now, bytes, *health == Health::Silent);
+            received.record(now, &subflow.tcp, *health == Health::Silent);
         }
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
         let is_receiving = |received: &Received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME);
@@ -100,7 +105,18 @@ impl Suspects {
             }
             age(received.suspected).is_some_and(|age| age < SUSPECTED_TIME)
         };
-        subflows.iter().map(is_suspect).collect()
+        let suspects: Vec<bool> = subflows.iter().map(is_suspect).collect();
+        let repeats = |subflow: &Subflow| {
+            let received = self.received.get(&subflow.ends());
+            received.is_some_and(|received| age(received.repeating).is_some_and(|age| age < SUSPECTED_TIME))
+        };
+        for ((subflow, is_suspect), health) in subflows.iter().zip(suspects).zip(health) {
+            match health {
+                Health::Answering if repeats(subflow) => *health = Health::Repeating,
+                Health::Answering if is_suspect => *health = Health::Suspected,
+                _ => {}
+            }
+        }
     }
 }
 
@@ -123,20 +139,28 @@ mod tests {
                 subflow.tcp.bytes_received = ms.min(until[usize::from(number) - 1]).into();
                 subflow
             });
-            let health = [Health::Answering; 2];
-            suspects.find(start + Duration::from_millis(ms.into()), &subflows, &health, expects_more)[0]
+            let mut health = [Health::Answering; 2];
+            suspects.mark(start + Duration::from_millis(ms.into()), &subflows, &mut health, expects_more);
+            health[0] == Health::Suspected
         };
         (0..=end / 50).map(|n| 50 * n).filter(|ms| look(*ms)).collect()
     }
 
     /// Looks at a subflow that has received nothing lately, does not answer for a time in milliseconds, and receives from a time on.
     fn suspected_after_silence(silence: u32, receives: u32) -> Vec<u32> {
+        found_after_silence(Health::Suspected, 0, silence, receives)
+    }
+
+    /// The same, when its health is this, with so many segments on their way.
+    fn found_after_silence(wanted: Health, unacked: u32, silence: u32, receives: u32) -> Vec<u32> {
         let (mut suspects, start) = (Suspects::default(), Instant::now());
         let mut look = |ms: u32| {
             let mut subflow = subflow(1, State::Established);
             subflow.tcp.bytes_received = ms.saturating_sub(receives).into();
-            let health = if ms < silence { Health::Silent } else { Health::Answering };
-            suspects.find(start + Duration::from_millis(ms.into()), &[subflow], &[health], false)[0]
+            subflow.tcp.unacked = unacked;
+            let mut health = [if ms < silence { Health::Silent } else { Health::Answering }];
+            suspects.mark(start + Duration::from_millis(ms.into()), &[subflow], &mut health, false);
+            health[0] == wanted
         };
         (0..=200).map(|n| 50 * n).filter(|ms| look(*ms)).collect()
     }
@@ -166,6 +190,17 @@ mod tests {
         let found = suspected_after_silence(5000, 6000);
         assert_eq!((found.first(), found.last()), (Some(&5000), Some(&6000)));
         assert!(suspected_after_silence(950, 20_000).is_empty(), "the peer sends again soon");
+    }
+
+    #[test]
+    fn subflow_that_answers_again_repeats_what_it_sent_though_it_receives() {
+        let found = found_after_silence(Health::Repeating, 9, 5000, 5100);
+        assert_eq!((found.first(), found.last()), (Some(&5000), Some(&7950)));
+        assert!(found_after_silence(Health::Repeating, 0, 5000, 5100).is_empty(), "it has sent nothing");
+        assert!(
+            found_after_silence(Health::Repeating, 9, 950, 5100).is_empty(),
+            "it was silent for a short time"
+        );
     }
 
     #[test]
