@@ -27,7 +27,7 @@ import time
 
 import pairs
 import prologue
-from outages import Stream, Usage, address_lost, carrier_lost, forgotten_flows, outcome, silence
+from outages import address_lost, carrier_lost, forgotten_flows, outcome, silence, start_streams
 from streams import NAMED, accept, connect_by_socks, deliver, listen
 
 MPTCP = 262
@@ -123,16 +123,7 @@ def measure(fault, path, seconds, direction, variant, after):
         ends = connected(pair, variant)
         deliver(*ends)
         deliver(*reversed(ends))
-        watched = []
-        for way in ("down", "up") if direction == "both" else (direction,):
-            # A stream closes its sockets at its end.
-            client, service = (end.dup() for end in ends)
-            stream = Stream(client, service) if way == "up" else Stream(service, client)
-            watched.append((stream, Usage(pair.client, RATES, "tx_bytes" if way == "up" else "rx_bytes")))
-        for end in ends:
-            end.close()
-        for thread in itertools.chain.from_iterable(watched):
-            thread.start()
+        streams = start_streams(pair.client, ends, RATES, direction)
         if fault in LINK_CHANGES:
             # Links are ready some tenths of a second after the start.
             time.sleep(max(CHANGE_AT_S + 0.3 - (time.monotonic() - started), BEFORE_S))
@@ -151,14 +142,14 @@ def measure(fault, path, seconds, direction, variant, after):
                 time.sleep(after)
         until = time.monotonic()
         found, failed = [], None
-        for stream, usage in watched:
+        for stream, usage in streams:
             usage.stop()
             each = outcome(stream, usage, start, end, until)
             if fault == "nat":
                 back = [usage.idle_until(link, start) for link in links]
                 each.all_in_use = None if None in back else max(back) - start
             found.append(vars(each))
-        for stream, _ in watched:
+        for stream, _ in streams:
             try:
                 stream.finish()
             except (OSError, AssertionError) as error:

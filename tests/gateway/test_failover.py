@@ -20,7 +20,7 @@ from controllers import DelayedPair, built
 from disturbance import measuring
 from gateways import report_of
 from hosts import PLAIT, Capture, Pair, tool, unique_id, wait_for
-from outages import Stream, Usage, address_lost, carrier_lost, forgotten_flows, outcome, silence
+from outages import address_lost, carrier_lost, forgotten_flows, outcome, silence, start_streams
 from streams import (
     MPTCP_INFO,
     NAMED,
@@ -330,6 +330,7 @@ def outages():
         ("first-path-5s", silence, ("eth",), 5, "down", pytest.mark.long),
         ("first-path-30s", silence, ("eth",), 30, "down", pytest.mark.long),
         ("both-paths-5s", silence, ("eth", "wlan"), 5, "down", pytest.mark.long),
+        ("both-paths-5s-each-way", silence, ("eth", "wlan"), 5, "both", ()),
         ("both-paths-30s-up", silence, ("eth", "wlan"), 30, "up", pytest.mark.long),
         ("both-paths-90s", silence, ("eth", "wlan"), 90, "down", pytest.mark.long),
         ("address", address_lost, ("wlan",), 5, "down", pytest.mark.long),
@@ -342,7 +343,7 @@ def outages():
 
 @contextlib.contextmanager
 def streaming(directory, direction: str):
-    """A pair, and a stream through its gateways, which uses both links."""
+    """A pair, and streams through its gateways, which use both links."""
     with built(UnevenPair(unique_id(), directory)) as pair:
         pair.add_route_by_wlan()
         listener = listen(pair.server)
@@ -351,31 +352,34 @@ def streaming(directory, direction: str):
         ends = connect_by_socks(pair), accept(listener)
         deliver(*ends)
         deliver(*reversed(ends))
-        source, sink = ends if direction == "up" else reversed(ends)
-        stream = Stream(source, sink)
-        usage = Usage(pair.client, pair.RATES, "tx_bytes" if direction == "up" else "rx_bytes")
-        for thread in (stream, usage):
-            thread.start()
-        wait_for("use of both links", lambda: usage.all_in_use(0))
-        yield pair, stream, usage
+        streams = start_streams(pair.client, ends, pair.RATES, direction)
+        wait_for("use of both links", lambda: all(usage.all_in_use(0) for _, usage in streams))
+        yield pair, streams
 
 
 @pytest.mark.parametrize("fault, links, seconds, direction", outages())
 def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
-    with streaming(tmp_path, direction) as (pair, stream, usage), measuring(0.05):
+    with streaming(tmp_path, direction) as (pair, streams), measuring(0.05):
         time.sleep(BEFORE_S)
         start = time.monotonic()
         with fault(pair, *links):
             time.sleep(seconds)
         end = time.monotonic()
         time.sleep(AFTER_S)
-        usage.stop()
-        found = outcome(stream, usage, start, end, time.monotonic())
-        stream.finish()
-        if len(links) < len(pair.LINKS):
-            assert found.stall <= MAX_STALL, found
-        assert found.later_stall <= MAX_STALL, found
-        assert found.all_in_use is not None and found.all_in_use <= MAX_ALL_IN_USE, found
+        until = time.monotonic()
+        for _, usage in streams:
+            usage.stop()
+        outcomes = [outcome(stream, usage, start, end, until) for stream, usage in streams]
+        for stream, _ in streams:
+            stream.finish()
+        for found in outcomes:
+            if len(links) < len(pair.LINKS):
+                assert found.stall <= MAX_STALL, found
+            # Of streams each way, the receiver may lack bytes that TCP has acknowledged, and the kernel sends them again
+            # only when no subflow has anything outstanding.
+            if direction != "both":
+                assert found.later_stall <= MAX_STALL, found
+            assert found.all_in_use is not None and found.all_in_use <= MAX_ALL_IN_USE, found
 
 
 # crates/gateway/bpf/unsent_limit.bpf.c: 128 KiB, and two bursts of the kernel's scheduler, each handed over at once; and what eth sends in
@@ -388,7 +392,7 @@ MOSTLY_UNSENT, MAX_UNSENT = BURSTS + 125_000, BURSTS + 300_000
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_little_waits_in_subflows(tmp_path, direction):
     """What a failing path had not delivered is sent on the other behind what waits there; the kernel alone lets 700 kB wait."""
-    with streaming(tmp_path, direction) as (pair, stream, usage):
+    with streaming(tmp_path, direction) as (pair, [(stream, usage)]):
         sender, port = (pair.client, "dport") if direction == "up" else (pair.server, "sport")
         found = []
         for _ in range(40):
@@ -409,7 +413,7 @@ def test_little_waits_in_subflows(tmp_path, direction):
 @pytest.mark.long
 def test_path_whose_nat_forgets_is_used_again(tmp_path, link, direction):
     """Nothing tells: packets of the old flows disappear for good."""
-    with streaming(tmp_path, direction) as (pair, stream, usage), measuring(0.05):
+    with streaming(tmp_path, direction) as (pair, [(stream, usage)]), measuring(0.05):
         start = time.monotonic()
         with forgotten_flows(pair, link):
             time.sleep(AFTER_S)

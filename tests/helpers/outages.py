@@ -133,6 +133,26 @@ class Usage(threading.Thread):
         return None if None in times else max(times)
 
 
+def start_streams(
+    host: Host, ends: tuple[socket.socket, socket.socket], rates: dict[str, float], direction: str
+) -> list[tuple[Stream, Usage]]:
+    """Starts a stream over a connection, `up` or `down`, or `both`, with the use of the links in its direction. `host`: the client's.
+    `ends`: the client's and the service's, which streams close. `rates`: of the links."""
+    started = []
+    for way in ("down", "up") if direction == "both" else (direction,):
+        # Of its own, to close.
+        client, service = (end.dup() for end in ends)
+        if way == "up":
+            started.append((Stream(client, service), Usage(host, rates, "tx_bytes")))
+        else:
+            started.append((Stream(service, client), Usage(host, rates, "rx_bytes")))
+    for end in ends:
+        end.close()
+    for thread in itertools.chain.from_iterable(started):
+        thread.start()
+    return started
+
+
 @dataclasses.dataclass
 class Outcome:
     """What an outage did to a stream, in seconds. `None`: it did not happen while it was watched."""
