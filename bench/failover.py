@@ -154,19 +154,19 @@ def measure(fault, path, seconds, direction, variant, after):
                 stream.finish()
             except (OSError, AssertionError) as error:
                 failed = f"{type(error).__name__}: {error}"
-        return worst(found) | {"failed": failed}
+        return worst_of_streams(found) | {"failed": failed}
 
 
-def worst(found):
+def worst_of_streams(found):
     """Of the streams of one connection, the longest times and the lowest rates."""
 
-    def pick(name):
+    def worst_value(name):
         values = [each[name] for each in found]
         if None in values:
             return None
         return (min if name.startswith("rate") else max)(values)
 
-    return {name: pick(name) for name in found[0]}
+    return {name: worst_value(name) for name in found[0]}
 
 
 def summary(found):

@@ -34,7 +34,7 @@ def exchange(exit, address: str, port: int, written: threading.Event):
         assert stream.recv(5) == b"hello"
 
 
-def flights_through_exit(exit, early_data: bool) -> int:
+def count_flights_through_exit(exit, early_data: bool) -> int:
     """The flights of an exchange through an exit whose destination answers late: with early data, after the client has written."""
     written = threading.Event()
     with exit.pair.capture("eth", filter=f"tcp port {PORT}") as capture:
@@ -64,7 +64,7 @@ def test_early_data_takes_as_many_round_trips_as_sealed(exit):
     found = {}
     for early_data in (True, False):
         proxy = start_proxy(exit, early_data)
-        found[early_data] = flights_through_exit(exit, early_data)
+        found[early_data] = count_flights_through_exit(exit, early_data)
         proxy.terminate()
         proxy.wait(30)
     # The outcome, and then the first bytes.

@@ -315,12 +315,12 @@ def test_send_buffer_grows_beside_a_slow_path(make_emulated):
     sched("use", "ecf", "--netns", pair.server.name)
     sizes = []
 
-    def read_sizes():
+    def read_send_buffers():
         memory = pair.server.tool("ss", "-tmHO", "state", "established", "src", pair.ETH)
         sizes.extend(int(size) for size in re.findall(r"\btb(\d+)", memory))
 
     # A burst and a full queue take 0.4 s there, in which the other path carries 1 MB.
-    _, wlan = pair.download(16_000_000, during=read_sizes)
+    _, wlan = pair.download(16_000_000, during=read_send_buffers)
     assert wlan > 0.01, f"wlan carried {wlan:.1%}"
     assert max(sizes) > 800_000
 
@@ -425,12 +425,12 @@ def test_top_shows_what_is_closed_and_why(make_emulated):
     sched("use", "ecf", "--netns", pair.server.name)
     shown = []
 
-    def read_scheduling():
+    def read_scheduling_states():
         output = pair.server.tool(PLAIT, "top", "--once", "--interval", "100ms", "--json")
         [connection] = json.loads(output)["connections"]
         shown.extend((each["interface"], each["scheduling"]) for each in connection["subflows"])
 
-    pair.download(5_000_000, during=read_scheduling)
+    pair.download(5_000_000, during=read_scheduling_states)
     found = dict(shown)
     assert found["eth"]["state"] == "open" and found["eth"]["scheduler"] == "ecf"
     assert found["wlan"]["state"] == "closed"

@@ -21,12 +21,12 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// A listener has accepted a connection.
-    pub(crate) fn accepted(&self) {
+    pub(crate) fn count_accepted(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many connections the listeners have accepted.
-    pub(crate) fn total_accepted(&self) -> u64 {
+    pub(crate) fn accepted_connections(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 

@@ -270,7 +270,7 @@ impl Gateway {
                 let place = self.capacity.place(places).await;
                 match listener.accept().await {
                     Ok((stream, from)) => {
-                        self.counters.accepted();
+                        self.counters.count_accepted();
                         // One that was established before the listening socket was configured has inherited nothing.
                         if let Err(error) = configure(&stream, keepalive::IDLE) {
                             debug!("{from}: {error}");
@@ -295,8 +295,8 @@ impl Gateway {
     }
 
     /// How many connections its listeners have accepted.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.counters.total_accepted()
+    pub(crate) fn accepted_connections(&self) -> u64 {
+        self.counters.accepted_connections()
     }
 
     /// Runs a background task until a stop is requested.
@@ -541,7 +541,7 @@ pub(crate) mod tests {
     use crate::protection::NegotiationSignal;
 
     /// Of mode off, which needs no privileges.
-    pub(crate) fn settings() -> Settings {
+    pub(crate) fn unprotected_settings() -> Settings {
         Settings {
             command: "test",
             policy: ProtectionPolicy::Off,
@@ -563,7 +563,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn connection_that_was_established_before_accepting_is_reset_when_dropped() {
-        let gateway = Gateway::start(settings()).expect("mode off needs no privileges");
+        let gateway = Gateway::start(unprotected_settings()).expect("mode off needs no privileges");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("any port");
         let address = listener.local_addr().expect("it is bound");
         let mut client = TcpStream::connect(address).await.expect("it listens");

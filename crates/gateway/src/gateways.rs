@@ -91,9 +91,9 @@ impl Gateways {
     /// Accepts connections until none has come for `quiet`, and waits until live ones have ended by themselves.
     pub async fn drain(&self, quiet: Duration) {
         loop {
-            let before = self.accepted();
+            let before = self.accepted_connections();
             tokio::time::sleep(quiet).await;
-            if self.accepted() == before {
+            if self.accepted_connections() == before {
                 break;
             }
         }
@@ -145,8 +145,8 @@ impl Gateways {
         Ok(rules)
     }
 
-    fn accepted(&self) -> u64 {
-        self.running().iter().map(|gateway| gateway.accepted()).sum()
+    fn accepted_connections(&self) -> u64 {
+        self.running().iter().map(|gateway| gateway.accepted_connections()).sum()
     }
 
     fn running(&self) -> MutexGuard<'_, Vec<Arc<Gateway>>> {
@@ -196,13 +196,13 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::gateway::tests::settings;
+    use crate::gateway::tests::unprotected_settings;
 
     #[tokio::test]
     async fn draining_gateway_accepts_as_long_as_connections_come() {
         let quiet = Duration::from_secs(2);
-        let gateways = Gateways::start(settings(), None).expect("mode off needs no privileges");
-        let gateway = gateways.add(settings()).expect("the same settings");
+        let gateways = Gateways::start(unprotected_settings(), None).expect("mode off needs no privileges");
+        let gateway = gateways.add(unprotected_settings()).expect("the same settings");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("any port");
         let address = listener.local_addr().expect("it is bound");
         tokio::spawn(async move {

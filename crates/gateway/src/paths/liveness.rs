@@ -30,8 +30,8 @@ pub(super) enum Health {
     Answering,
     /// The peer may not send on it ([`super::suspects`]), although it answers.
     Suspected,
-    /// It answers again, and repeats what it sent while it did not ([`super::suspects`]): a new one is faster.
-    Repeating,
+    /// It answers again, and retransmits what it sent while it did not ([`super::suspects`]): a new one is faster.
+    Recovering,
     /// What was sent is overdue, and no other subflow is known to work.
     Silent,
     /// It should be closed.

@@ -163,7 +163,7 @@ impl<'a> PathWatch<'a> {
         let usable = self.subflows.usable();
         let now = Instant::now();
         let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
-        self.suspects.mark(now, subflows, &mut health, expects_more);
+        self.suspects.mark_suspects(now, subflows, &mut health, expects_more);
         let with_health: Vec<_> = subflows.iter().zip(health).collect();
         let is_blocked = |subflow: &Subflow| self.subflows.is_blocked(subflow.local.ip().to_canonical());
         let is_lost = |(subflow, health): &&(&Subflow, Health)| {
@@ -191,7 +191,7 @@ impl<'a> PathWatch<'a> {
                 self.subflows.announce_change();
             }
             // One is enough: those that were tried at the same time, or an old one that has recovered, or will do so slowly.
-            let others = [Health::Answering, Health::Opening, Health::Repeating].map(with);
+            let others = [Health::Answering, Health::Opening, Health::Recovering].map(with);
             for surplus in others.into_iter().flatten() {
                 if surplus.local != best.local {
                     self.close(Some(interface), surplus);

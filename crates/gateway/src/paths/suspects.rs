@@ -1,5 +1,5 @@
 //! Subflows that answer, and yet are worth a further one beside them: the peer may not send on them, since it has stopped while it
-//! sends on others, or has more to send, or no path has answered for a while; or they repeat what they sent then. No I/O.
+//! sends on others, or has more to send, or no path has answered for a while; or they retransmit what they sent then. No I/O.
 //!
 //! The peer closes a subflow on which this end does not seem to answer, and its reset may be lost on that path, as at a NAT that has
 //! forgotten the flow. This end, which has nothing to send, would notice by a keepalive probe, which is sent after a second. Before
@@ -7,7 +7,7 @@
 //!
 //! What the peer sends while no path works, it sends again after a time that doubles until that arrives, up to two minutes. So a subflow that
 //! answers again after a silence is suspected as well: on a new one, the peer sends at once. What this end has sent in a silence, it
-//! repeats from a window of one segment on, with a queue full of what the peer sends for a round trip: a new subflow is faster.
+//! retransmits from a window of one segment on, with a queue full of what the peer sends for a round trip: a new subflow is faster.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ struct Received {
     /// When it answered again after a long silence, if it has not received since.
     returned: Option<Instant>,
     /// When it answered again after a long silence, if it had sent something then.
-    repeating: Option<Instant>,
+    recovering: Option<Instant>,
 }
 
 impl Received {
@@ -65,15 +65,30 @@ impl Received {
             self.silent.get_or_insert(now);
         } else if self.silent.take().is_some_and(|since| now.duration_since(since) >= LONG_SILENCE) {
             self.returned = Some(now);
-            self.repeating = (tcp.unacked > 0).then_some(now);
+            self.recovering = (tcp.unacked > 0).then_some(now);
         }
+    }
+
+    /// `sends`: the peer sends on other subflows, or has more to send.
+    fn is_suspect(&mut self, now: Instant, sends: bool) -> bool {
+        let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
+        if age(self.returned).is_some_and(|age| age < SUSPECTED_TIME) {
+            return true;
+        }
+        if age(self.last).is_none_or(|age| age < RECEIVE_TIMEOUT) {
+            return false;
+        }
+        if sends && age(self.suspected).is_none_or(|age| age >= MIN_SUSPECT_INTERVAL) {
+            self.suspected = Some(now);
+        }
+        age(self.suspected).is_some_and(|age| age < SUSPECTED_TIME)
     }
 }
 
 impl Suspects {
     /// Changes the health of those of a connection's subflows that answer, as [`Liveness::judge`](super::liveness::Liveness) has just
-    /// found, but are suspected or repeat. `expects_more`: the peer has more to send.
-    pub(super) fn mark(
+    /// found, but are suspected or recovering. `expects_more`: the peer has more to send.
+    pub(super) fn mark_suspects(
         &mut self,
         now: Instant,
         subflows: &[Subflow],
@@ -89,30 +104,13 @@ impl Suspects {
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
         let is_receiving = |received: &Received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME);
         let sends = expects_more || self.received.values().any(is_receiving);
-        let is_suspect = |subflow: &Subflow| {
-            let Some(received) = self.received.get_mut(&subflow.ends()) else { return false };
-            if subflow.tcp.state != State::Established {
-                return false;
-            }
-            if age(received.returned).is_some_and(|age| age < SUSPECTED_TIME) {
-                return true;
-            }
-            if age(received.last).is_none_or(|age| age < RECEIVE_TIMEOUT) {
-                return false;
-            }
-            if sends && age(received.suspected).is_none_or(|age| age >= MIN_SUSPECT_INTERVAL) {
-                received.suspected = Some(now);
-            }
-            age(received.suspected).is_some_and(|age| age < SUSPECTED_TIME)
-        };
-        let suspects: Vec<bool> = subflows.iter().map(is_suspect).collect();
-        let repeats = |subflow: &Subflow| {
-            let received = self.received.get(&subflow.ends());
-            received.is_some_and(|received| age(received.repeating).is_some_and(|age| age < SUSPECTED_TIME))
-        };
-        for ((subflow, is_suspect), health) in subflows.iter().zip(suspects).zip(health) {
+        for (subflow, health) in subflows.iter().zip(health) {
+            let Some(received) = self.received.get_mut(&subflow.ends()) else { continue };
+            let is_suspect = subflow.tcp.state == State::Established && received.is_suspect(now, sends);
             match health {
-                Health::Answering if repeats(subflow) => *health = Health::Repeating,
+                Health::Answering if age(received.recovering).is_some_and(|age| age < SUSPECTED_TIME) => {
+                    *health = Health::Recovering;
+                }
                 Health::Answering if is_suspect => *health = Health::Suspected,
                 _ => {}
             }
@@ -140,7 +138,12 @@ mod tests {
                 subflow
             });
             let mut health = [Health::Answering; 2];
-            suspects.mark(start + Duration::from_millis(ms.into()), &subflows, &mut health, expects_more);
+            suspects.mark_suspects(
+                start + Duration::from_millis(ms.into()),
+                &subflows,
+                &mut health,
+                expects_more,
+            );
             health[0] == Health::Suspected
         };
         (0..=end / 50).map(|n| 50 * n).filter(|ms| look(*ms)).collect()
@@ -148,18 +151,18 @@ mod tests {
 
     /// Looks at a subflow that has received nothing lately, does not answer for a time in milliseconds, and receives from a time on.
     fn suspected_after_silence(silence: u32, receives: u32) -> Vec<u32> {
-        found_after_silence(Health::Suspected, 0, silence, receives)
+        times_of_health_after_silence(Health::Suspected, 0, silence, receives)
     }
 
     /// The same, when its health is this, with so many segments on their way.
-    fn found_after_silence(wanted: Health, unacked: u32, silence: u32, receives: u32) -> Vec<u32> {
+    fn times_of_health_after_silence(wanted: Health, unacked: u32, silence: u32, receives: u32) -> Vec<u32> {
         let (mut suspects, start) = (Suspects::default(), Instant::now());
         let mut look = |ms: u32| {
             let mut subflow = subflow(1, State::Established);
             subflow.tcp.bytes_received = ms.saturating_sub(receives).into();
             subflow.tcp.unacked = unacked;
             let mut health = [if ms < silence { Health::Silent } else { Health::Answering }];
-            suspects.mark(start + Duration::from_millis(ms.into()), &[subflow], &mut health, false);
+            suspects.mark_suspects(start + Duration::from_millis(ms.into()), &[subflow], &mut health, false);
             health[0] == wanted
         };
         (0..=200).map(|n| 50 * n).filter(|ms| look(*ms)).collect()
@@ -193,12 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn subflow_that_answers_again_repeats_what_it_sent_though_it_receives() {
-        let found = found_after_silence(Health::Repeating, 9, 5000, 5100);
+    fn subflow_with_data_outstanding_in_a_silence_is_recovering_though_it_receives() {
+        let found = times_of_health_after_silence(Health::Recovering, 9, 5000, 5100);
         assert_eq!((found.first(), found.last()), (Some(&5000), Some(&7950)));
-        assert!(found_after_silence(Health::Repeating, 0, 5000, 5100).is_empty(), "it has sent nothing");
         assert!(
-            found_after_silence(Health::Repeating, 9, 950, 5100).is_empty(),
+            times_of_health_after_silence(Health::Recovering, 0, 5000, 5100).is_empty(),
+            "it has sent nothing"
+        );
+        assert!(
+            times_of_health_after_silence(Health::Recovering, 9, 950, 5100).is_empty(),
             "it was silent for a short time"
         );
     }
