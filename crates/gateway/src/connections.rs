@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use plait_linux::State;
-use plait_linux::mptcp::{FullInfo, Info, Subflow, Token};
+use plait_linux::mptcp::{FullInfo, Info, Token};
 use plait_proto::option::Mode;
 use tokio::net::TcpStream;
 
@@ -143,12 +143,12 @@ impl Connections {
 }
 
 impl Watched for Connection {
-    fn subflows(&self) -> io::Result<Vec<Subflow>> {
-        let subflows = FullInfo::of(&self.far).map(|info| info.subflows)?;
-        let locals = subflows.iter().map(|subflow| subflow.local.ip().to_canonical());
+    fn state(&self) -> io::Result<FullInfo> {
+        let state = FullInfo::of(&self.far)?;
+        let locals = state.subflows.iter().map(|subflow| subflow.local.ip().to_canonical());
         let locals = locals.filter(|local| !local.is_unspecified());
         self.locals.lock().unwrap_or_else(PoisonError::into_inner).extend(locals);
-        Ok(subflows)
+        Ok(state)
     }
 
     fn carried(&self) -> u64 {
@@ -182,7 +182,7 @@ impl Connection {
 
     /// The local addresses of its subflows so far, without such that existed for a moment.
     pub(crate) fn local_addresses(&self) -> BTreeSet<IpAddr> {
-        let _ = self.subflows();
+        let _ = self.state();
         self.locals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

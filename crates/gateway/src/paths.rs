@@ -2,6 +2,7 @@
 
 mod blackholes;
 mod calendar;
+mod data_acks;
 mod events;
 mod first_flight;
 mod gate;

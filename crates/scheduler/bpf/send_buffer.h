@@ -28,6 +28,12 @@ static __always_inline __u32 max_send_buffer(struct sock *sk, struct sock *conne
 	return max > now ? max : now;
 }
 
+/* Whether a subflow carries data, and not for the second time: how long that takes, nobody knows. */
+static __always_inline int delivers(struct tcp_sock *sibling)
+{
+	return sibling->packets_out && !sibling->inet_conn.icsk_retransmits;
+}
+
 /* The time until a subflow has delivered a burst and what it has outstanding, in us. */
 static __always_inline __u64 delivery_time(struct sock *sk, struct tcp_sock *sibling)
 {
@@ -50,7 +56,7 @@ static __always_inline __u64 longest_delivery_time(struct sock *sk, struct sock 
 		struct sock *sibling = subflow_at(entry)->tcp_sock;
 
 		entry = next_subflow(head, entry);
-		if (sibling && (void *)sibling != (void *)sk && AS(struct tcp_sock, sibling)->packets_out) {
+		if (sibling && (void *)sibling != (void *)sk && delivers(AS(struct tcp_sock, sibling))) {
 			__u64 time = delivery_time(sk, AS(struct tcp_sock, sibling));
 
 			longest = time > longest ? time : longest;
@@ -79,7 +85,8 @@ static __always_inline __u32 send_buffer_windows(struct sock *sk)
 
 	if (!subflow || !subflow->conn)
 		return SEND_BUFFER_WINDOWS;
-	bytes = carried(rate_of_self(tcp, state_of(sk)), longest_delivery_time(sk, subflow->conn));
+	/* The kernel's delivery rate is that of a burst of acknowledgments at times. */
+	bytes = carried(window_rate(tcp), longest_delivery_time(sk, subflow->conn));
 	/* The kernel's limit is far below, and the product is an int there. */
 	if (bytes > 1 << 28)
 		bytes = 1 << 28;

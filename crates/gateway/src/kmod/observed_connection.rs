@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use plait_linux::TcpInfo;
 use plait_linux::diag::{self, Sockets};
-use plait_linux::mptcp::{Info, Subflow, Token};
+use plait_linux::mptcp::{FullInfo, Info, Subflow, Token};
 
 use crate::paths::{Backoff, POLL_INTERVAL, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL, Watched};
 
@@ -62,13 +62,12 @@ pub(super) struct ObservedConnection {
 }
 
 impl Watched for ObservedConnection {
-    fn subflows(&self) -> io::Result<Vec<Subflow>> {
-        let subflows = self.lists.subflows()?;
-        Ok(subflows
-            .iter()
-            .filter(|(token, _)| *token == self.token)
-            .map(|(_, found)| found.clone())
-            .collect())
+    fn state(&self) -> io::Result<FullInfo> {
+        let listed = self.lists.subflows()?;
+        let own = listed.iter().filter(|(token, _)| *token == self.token);
+        let subflows = own.map(|(_, found)| found.clone()).collect();
+        let info = self.info().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(FullInfo { info, subflows })
     }
 
     fn carried(&self) -> u64 {

@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 
 use plait_linux::State;
 use plait_linux::interfaces::Interface;
-use plait_linux::mptcp::{Subflow, SubflowEnds, Token};
+use plait_linux::mptcp::{FullInfo, Subflow, SubflowEnds, Token};
 use plait_linux::pm::Local;
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
+use super::data_acks::DataAcks;
 use super::events::PathEvent;
 use super::liveness::{Health, Liveness, OPEN_TIMEOUT};
 use super::plan::Plan;
@@ -48,6 +49,7 @@ pub(crate) struct PathWatch<'a> {
     backups: HashSet<SubflowEnds>,
     plan: Plan,
     liveness: Liveness,
+    data_acks: DataAcks,
     suspects: Suspects,
     pace: Pace,
     /// When the connection was last seen to have a subflow.
@@ -78,6 +80,7 @@ impl<'a> PathWatch<'a> {
             backups: HashSet::new(),
             plan: Plan::new(peer, interface),
             liveness: Liveness::default(),
+            data_acks: DataAcks::default(),
             suspects: Suspects::default(),
             pace: Pace::new(),
             last_path: Instant::now(),
@@ -102,13 +105,13 @@ impl<'a> PathWatch<'a> {
                 self.plan.apply(event);
             }
             let mut pause = Some(TICK);
-            if let Ok(subflows) = connection.subflows() {
-                if !has_live(&subflows) && self.plan.is_rejected() {
+            if let Ok(state) = connection.state() {
+                if !has_live(&state.subflows) && self.plan.is_rejected() {
                     return reset_by_peer();
                 }
-                self.reconcile(&subflows, connection.expects_more());
-                pause = self.pace.next(connection, &subflows, &self.liveness);
-                self.ask_for_other_paths(&subflows);
+                self.reconcile(&state, connection.expects_more());
+                pause = self.pace.next(connection, &state.subflows, &self.liveness);
+                self.ask_for_other_paths(&state.subflows);
             } else {
                 self.last_path = Instant::now();
             }
@@ -155,8 +158,10 @@ impl<'a> PathWatch<'a> {
         }
     }
 
-    /// Closes the subflows that are dead, and creates one through every usable interface where none answers.
-    fn reconcile(&mut self, subflows: &[Subflow], expects_more: bool) {
+    /// Closes the subflows that are dead, or one for what the peer has dropped, and creates one through every usable interface where
+    /// none answers.
+    fn reconcile(&mut self, state: &FullInfo, expects_more: bool) {
+        let subflows = &state.subflows;
         if has_live(subflows) {
             self.last_path = Instant::now();
         }
@@ -164,6 +169,9 @@ impl<'a> PathWatch<'a> {
         let now = Instant::now();
         let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
         self.suspects.mark_suspects(now, subflows, &mut health, expects_more);
+        if let Some(slowest) = self.data_acks.dropped(now, state, &health) {
+            health[slowest] = Health::Dead;
+        }
         let with_health: Vec<_> = subflows.iter().zip(health).collect();
         let is_blocked = |subflow: &Subflow| self.subflows.is_blocked(subflow.local.ip().to_canonical());
         let is_lost = |(subflow, health): &&(&Subflow, Health)| {
@@ -239,7 +247,7 @@ async fn lost_early(
     while let Some(event) = events.recv().await {
         plan.apply(event);
         let was_reset = matches!(event, PathEvent::Closed { by_peer: true, .. });
-        if was_reset && connection.subflows().is_ok_and(|subflows| !has_live(&subflows)) {
+        if was_reset && connection.state().is_ok_and(|state| !has_live(&state.subflows)) {
             return reset_by_peer();
         }
     }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use plait_linux::diag::Sockets;
 use tracing::{debug, info};
 
+use super::data_acks::DataAcks;
 use super::liveness::{Health, Liveness};
 use super::watched::{BUSY_INTERVAL, Pace, Watched};
 use crate::monitor::Monitor;
@@ -55,24 +56,30 @@ impl SubflowCloser {
 
 /// Closes a connection's subflows on silent paths, for as long as it is polled.
 pub(crate) async fn close_silent(connection: &impl Watched, closer: &SubflowCloser) -> Infallible {
-    let (mut liveness, mut pace) = (Liveness::default(), Pace::new());
+    let (mut liveness, mut data_acks, mut pace) = (Liveness::default(), DataAcks::default(), Pace::new());
     // A short connection costs nothing.
     tokio::time::sleep(BUSY_INTERVAL).await;
     loop {
         // The error of a connection that has ended is the relay's to tell.
-        let subflows = connection.subflows().unwrap_or_default();
-        let health = liveness.judge(Instant::now(), &subflows, |_| false);
+        let state = connection.state().ok();
+        let subflows = state.as_ref().map_or(&[][..], |state| &state.subflows);
+        let mut health = liveness.judge(Instant::now(), subflows, |_| false);
+        if let Some(slowest) =
+            state.as_ref().and_then(|state| data_acks.dropped(Instant::now(), state, &health))
+        {
+            health[slowest] = Health::Dead;
+        }
         for (subflow, _) in subflows.iter().zip(&health).filter(|(_, health)| **health == Health::Dead) {
             let (local, remote) = (subflow.local, subflow.remote);
             match closer.close(local, remote) {
-                Ok(()) => debug!("closed the subflow from {local} to {remote}: the path is silent"),
+                Ok(()) => debug!("closed the subflow from {local} to {remote}"),
                 Err(error) => {
                     info!("subflows on silent paths are not closed: {error}");
                     return pending().await;
                 }
             }
         }
-        match pace.next(connection, &subflows, &liveness) {
+        match pace.next(connection, subflows, &liveness) {
             Some(pause) => tokio::time::sleep(pause).await,
             None => pace.active(connection).await,
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use plait_linux::mptcp::Subflow;
+use plait_linux::mptcp::{FullInfo, Subflow};
 
 use super::liveness::Liveness;
 
@@ -39,8 +39,8 @@ const IN_USE_WAITING: Duration = Duration::from_secs(300);
 
 /// A connection as those who watch its subflows see it.
 pub(crate) trait Watched {
-    /// Its subflows.
-    fn subflows(&self) -> io::Result<Vec<Subflow>>;
+    /// What the kernel tells of it and its subflows.
+    fn state(&self) -> io::Result<FullInfo>;
 
     /// The bytes carried so far, in both directions.
     fn carried(&self) -> u64;
