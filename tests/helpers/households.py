@@ -9,9 +9,12 @@ The router forwards and has a NAT, as before plait was installed: what plait doe
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 
 from exits import resolver_of
@@ -171,6 +174,12 @@ class Household:
         host.tool("nft", "add chain ip nat prerouting { type nat hook prerouting priority dstnat; }")
         host.tool("nft", f"add rule ip nat prerouting {rule}")
 
+    def bring_up(self, uplink: str):
+        number = list(UPLINKS).index(uplink) + 1
+        self.router.ip(f"link set {uplink} up")
+        self.router.ip(f"-6 addr replace 2a00:78:{number}::2/64 dev {uplink} nodad")
+        self.add_default_route(uplink)
+
     def cut(self, uplink: str, kind: str):
         """Cuts an uplink, or gives it another address; returns a function that restores it, if it is cut."""
         number = list(UPLINKS).index(uplink) + 1
@@ -181,13 +190,7 @@ class Household:
                 return provider.remove_packet_rules
             case "interface down":
                 self.router.ip(f"link set {uplink} down")
-
-                def restore():
-                    self.router.ip(f"link set {uplink} up")
-                    self.router.ip(f"-6 addr replace 2a00:78:{number}::2/64 dev {uplink} nodad")
-                    self.add_default_route(uplink)
-
-                return restore
+                return lambda: self.bring_up(uplink)
             case "address changed":
                 # As after a lease that was not renewed; the provider's end is the same.
                 self.router.ip(f"addr del 192.168.{number}.2/24 dev {uplink}")
@@ -195,6 +198,25 @@ class Household:
                 self.add_default_route(uplink)
                 return lambda: None
         raise ValueError(kind)
+
+    @contextlib.contextmanager
+    def asleep(self):
+        """Within this context, no program of the router runs, and its interfaces are down. Its kernel goes on, so that timers expire
+        that would not."""
+        programs = self.router.processes()
+        for program in programs:
+            os.kill(program, signal.SIGSTOP)
+        for interface in (*UPLINKS, "lan0"):
+            self.router.ip(f"link set {interface} down")
+        try:
+            yield
+        finally:
+            self.router.ip("link set lan0 up")
+            self.router.ip(f"-6 addr replace {ROUTER6}/64 dev lan0 nodad")
+            for uplink in UPLINKS:
+                self.bring_up(uplink)
+            for program in programs:
+                os.kill(program, signal.SIGCONT)
 
     # What the README says, and nothing else.
 

@@ -53,6 +53,26 @@ struct Wait {
     timeout: Duration,
     /// What the peer had received when it began.
     delivered: Option<u32>,
+    /// It followed a silence.
+    after_silence: Option<AfterSilence>,
+}
+
+/// The first acknowledgment after a silence measures a round trip as long as that, so the timeout of before remains in force until
+/// more has arrived. What was sent in the silence is still on its way for TCP, which may wait for it with a full window.
+#[derive(Clone, Copy)]
+struct AfterSilence {
+    timeout: Duration,
+    /// What the peer had received when it began.
+    delivered: Option<u32>,
+}
+
+impl AfterSilence {
+    fn is_over(&self, delivered: Option<u32>) -> bool {
+        match (self.delivered, delivered) {
+            (Some(then), Some(now)) => now.wrapping_sub(then) >= SEVERAL,
+            _ => true,
+        }
+    }
 }
 
 impl Liveness {
@@ -108,14 +128,22 @@ impl Liveness {
             self.waiting.remove(&ends);
             return None;
         }
-        let since = match self.waiting.get(&ends) {
-            None => now,
+        let (since, after_silence) = match self.waiting.get(&ends) {
+            None => (now, None),
             // An acknowledgment of nothing new, as of a window, is no answer: larger packets may be lost.
-            Some(wait) if opening || wait.delivered == tcp.delivered => wait.since,
-            Some(wait) => wait.since.max(acknowledged_at(now, tcp)),
+            Some(wait) if opening || wait.delivered == tcp.delivered => (wait.since, wait.after_silence),
+            Some(wait) => {
+                let acknowledged = acknowledged_at(now, tcp);
+                let was_silent = acknowledged.duration_since(wait.since) >= wait.timeout;
+                let ended = AfterSilence { timeout: wait.timeout, delivered: wait.delivered };
+                let after_silence = if was_silent { Some(ended) } else { wait.after_silence };
+                (wait.since.max(acknowledged), after_silence)
+            }
         };
+        let after_silence = after_silence.filter(|after| !after.is_over(tcp.delivered));
         let timeout = if opening { OPEN_TIMEOUT } else { silence_timeout(tcp) };
-        let wait = Wait { since, timeout, delivered: tcp.delivered };
+        let timeout = after_silence.map_or(timeout, |after| timeout.min(after.timeout));
+        let wait = Wait { since, timeout, delivered: tcp.delivered, after_silence };
         self.waiting.insert(ends, wait);
         Some(wait)
     }
@@ -188,6 +216,30 @@ mod tests {
         let found = judge_until(150, |ms| vec![established(1, 9, 1), established(2, 9, ms)]);
         assert!(found[..3].iter().all(|each| *each == [Answering, Answering]), "{found:?}");
         assert_eq!(found[3], [Answering, Dead]);
+    }
+
+    #[test]
+    fn round_trip_that_contains_a_silence_does_not_extend_the_next_wait() {
+        // It is silent until 1000 ms, when one segment is acknowledged.
+        let found = |delivered_then: u32| {
+            judge_deliveries_until(1500, |ms| {
+                let (mut first, mut second) = (established(1, 9, 1), established(2, 9, ms));
+                (first.tcp.delivered, second.tcp.delivered) = (Some(ms), Some(7));
+                if ms >= 1000 {
+                    second.tcp.delivered = Some(7 + delivered_then);
+                    (second.tcp.last_ack_ms, second.tcp.rtt_us) = (ms - 1000, 200_000);
+                    second.tcp.rtt_variance_us = 250_000;
+                } else {
+                    (first.tcp.delivered, first.tcp.last_ack_ms) = (Some(7), ms);
+                }
+                vec![first, second]
+            })
+        };
+        let states = found(1);
+        assert_eq!(states[19], [Silent, Silent]);
+        assert_eq!((&states[21], &states[24]), (&vec![Answering, Answering], &vec![Answering, Dead]));
+        let states = found(SEVERAL);
+        assert!(states[21..].iter().all(|each| *each == [Answering, Answering]), "{states:?}");
     }
 
     #[test]

@@ -33,6 +33,9 @@ const MIN_SUSPECT_INTERVAL: Duration = Duration::from_secs(60);
 /// A silence after which the peer's retransmissions may be further apart than a path is to be missed.
 const LONG_SILENCE: Duration = Duration::from_secs(1);
 
+/// Segments to retransmit that take more round trips than a new subflow.
+const MANY_LOST: u32 = 4;
+
 /// What the subflows of a connection have received, and when.
 #[derive(Default)]
 pub(super) struct Suspects {
@@ -50,7 +53,7 @@ struct Received {
     silent: Option<Instant>,
     /// When it answered again after a long silence, if it has not received since.
     returned: Option<Instant>,
-    /// When it answered again after a long silence, if it had sent something then.
+    /// When it answered again after a silence, if it has lost what it sent then.
     recovering: Option<Instant>,
 }
 
@@ -63,9 +66,14 @@ impl Received {
         }
         if is_silent {
             self.silent.get_or_insert(now);
-        } else if self.silent.take().is_some_and(|since| now.duration_since(since) >= LONG_SILENCE) {
-            self.returned = Some(now);
-            self.recovering = (tcp.unacked > 0).then_some(now);
+        } else if let Some(since) = self.silent.take() {
+            let was_long = now.duration_since(since) >= LONG_SILENCE;
+            if was_long {
+                self.returned = Some(now);
+            }
+            if tcp.lost >= MANY_LOST || (was_long && tcp.unacked > 0) {
+                self.recovering = Some(now);
+            }
         }
     }
 
@@ -166,6 +174,21 @@ mod tests {
             health[0] == wanted
         };
         (0..=200).map(|n| 50 * n).filter(|ms| look(*ms)).collect()
+    }
+
+    #[test]
+    fn subflow_that_has_lost_a_window_in_a_short_silence_is_recovering() {
+        let recovers = |lost: u32| {
+            let (mut suspects, start) = (Suspects::default(), Instant::now());
+            let mut subflow = subflow(1, State::Established);
+            (subflow.tcp.unacked, subflow.tcp.lost) = (9, lost);
+            let mut health = [Health::Silent];
+            suspects.mark_suspects(start, &[subflow.clone()], &mut health, false);
+            health = [Health::Answering];
+            suspects.mark_suspects(start + Duration::from_millis(50), &[subflow], &mut health, false);
+            health[0] == Health::Recovering
+        };
+        assert!(recovers(8) && !recovers(3));
     }
 
     #[test]
