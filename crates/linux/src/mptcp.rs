@@ -227,8 +227,8 @@ const MPTCP_SUBFLOW_ADDRS: i32 = 3;
 const ATTEMPTS: usize = 8;
 /// Two `struct sockaddr_storage`.
 const ADDRESSES_SIZE: usize = 256;
-/// `struct tcp_info` up to and including `tcpi_bytes_retrans`.
-const TCP_INFO_SIZE: usize = 216;
+/// `struct tcp_info` up to and including `tcpi_snd_wnd`.
+const TCP_INFO_SIZE: usize = 232;
 
 /// Reads an option that returns an element of at most `size` bytes for each subflow.
 fn per_subflow(fd: impl AsFd, name: i32, size: usize) -> io::Result<Vec<Vec<u8>>> {

@@ -36,6 +36,9 @@ const LONG_SILENCE: Duration = Duration::from_secs(1);
 /// Segments to retransmit that take more round trips than a new subflow.
 const MANY_LOST: u32 = 4;
 
+/// In this time, half of what was only late has arrived. TCP may take what was lost for late.
+const RETURN_TIME: Duration = Duration::from_millis(200);
+
 /// What the subflows of a connection have received, and when.
 #[derive(Default)]
 pub(super) struct Suspects {
@@ -55,6 +58,17 @@ struct Received {
     returned: Option<Instant>,
     /// When it answered again after a silence, if it has lost what it sent then.
     recovering: Option<Instant>,
+    /// What was outstanding when it answered again after a silence.
+    outstanding: Option<Outstanding>,
+}
+
+#[derive(Clone, Copy)]
+struct Outstanding {
+    since: Instant,
+    /// Segments that were not acknowledged.
+    unacked: u32,
+    /// Segments that the peer had received.
+    delivered: u32,
 }
 
 impl Received {
@@ -72,6 +86,20 @@ impl Received {
                 self.returned = Some(now);
             }
             if tcp.lost >= MANY_LOST || (was_long && tcp.unacked > 0) {
+                self.recovering = Some(now);
+            } else {
+                self.outstanding = tcp.delivered.map(|delivered| Outstanding {
+                    since: now,
+                    unacked: tcp.unacked,
+                    delivered,
+                });
+            }
+        } else if let Some(before) = self.outstanding
+            && now.duration_since(before.since) >= RETURN_TIME
+        {
+            self.outstanding = None;
+            let delivered = tcp.delivered.unwrap_or(0).wrapping_sub(before.delivered);
+            if delivered < before.unacked / 2 {
                 self.recovering = Some(now);
             }
         }
@@ -189,6 +217,26 @@ mod tests {
             health[0] == Health::Recovering
         };
         assert!(recovers(8) && !recovers(3));
+    }
+
+    #[test]
+    fn subflow_that_takes_what_it_has_lost_for_late_is_recovering() {
+        // Looks every 50 ms after a silence, when so many segments arrive each time.
+        let found = |arrive: u32| {
+            let (mut suspects, start) = (Suspects::default(), Instant::now());
+            let mut subflow = subflow(1, State::Established);
+            let look = |number: u32| {
+                (subflow.tcp.unacked, subflow.tcp.delivered) = (100, Some(500 + number * arrive));
+                let mut health = [if number == 0 { Health::Silent } else { Health::Answering }];
+                let now = start + number * Duration::from_millis(50);
+                suspects.mark_suspects(now, &[subflow.clone()], &mut health, false);
+                health[0]
+            };
+            (0..8).map(look).collect::<Vec<_>>()
+        };
+        let slow = found(10);
+        assert_eq!((slow[4], slow[5]), (Health::Answering, Health::Recovering));
+        assert!(found(20)[1..].iter().all(|health| *health == Health::Answering));
     }
 
     #[test]
