@@ -19,9 +19,13 @@ def left_behind(pid: int) -> list[str]:
     return left_of(str(pid)) + cgroups_of(pid)
 
 
+# Long enough that a retransmission timeout of 0.2 s hardly counts.
+SIZE = 20_000_000
+
+
 def start(directory, **options) -> subprocess.Popen:
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
-    return subprocess.Popen([PLAIT, "demo", "--size", "4000000", "--out", directory], **options)
+    return subprocess.Popen([PLAIT, "demo", "--size", str(SIZE), "--out", directory], **options)
 
 
 @pytest.fixture(scope="module")
