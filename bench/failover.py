@@ -13,7 +13,7 @@ Faults: `silent`: packets are dropped. `carrier`, `address`: the client's end lo
 end of the outage is its start. `loss`: 30 %. `rtt`: 2 s. `mtu`: packets above 1,280 bytes are dropped, without ICMP.
 
 On a virtual machine, an outage during which its hypervisor took more than a tenth of the processors' time away is measured again, up to three times
-(`stolen`, `repetitions`).
+(`steal`, `repetitions`).
 
 Bounds, with one path left: stalls of at most 0.5 s (median) and 1 s (worst), both paths within 1 s and 2 s; with none left, within 1 s of the
 end. Needs root and a built plait.
@@ -31,7 +31,7 @@ import time
 
 import pairs
 import prologue
-from disturbance import ticks
+from disturbance import MAX_STEAL, steal_since, ticks
 from outages import address_lost, carrier_lost, forgotten_flows, outcome, silence, start_streams
 from streams import NAMED, accept, connect_by_socks, deliver, listen
 
@@ -55,8 +55,7 @@ LINK_CHANGES = {"loss": ("loss=30%", "loss=0%"), "rtt": ("delay=1s", "delay={del
 CHANGE_AT_S = 12
 DELAYS = {"eth": "15ms", "wlan": "25ms"}
 MAX_STALL, MAX_BOTH = (0.5, 1.0), (1.0, 2.0)
-# Of the time of this machine's processors; then it stands still for seconds at times.
-MAX_STOLEN = 0.1
+# Of an outage during which more than MAX_STEAL was taken: such a machine stands still for seconds at times.
 MAX_REPETITIONS = 3
 
 
@@ -165,16 +164,15 @@ def measure(fault, path, seconds, direction, variant, after):
         return worst_of_streams(found) | {"failed": failed}
 
 
-def measure_undisturbed(*cell):
+def measure_without_steal(*cell):
     """One outage; again if a hypervisor took the processors away meanwhile, as often as it takes up to MAX_REPETITIONS."""
     for repetitions in range(MAX_REPETITIONS + 1):
         before = ticks()
         found = measure(*cell)
-        stolen, total = (now - then for now, then in zip(ticks(), before, strict=True))
-        found |= {"stolen": round(stolen / total, 3), "repetitions": repetitions}
-        if found["stolen"] <= MAX_STOLEN:
+        found |= {"steal": round(steal_since(before), 3), "repetitions": repetitions}
+        if found["steal"] <= MAX_STEAL:
             break
-        print(f"{' '.join(map(str, cell))}: {found['stolen']:.0%} of processor time stolen", file=sys.stderr)
+        print(f"{' '.join(map(str, cell))}: {found['steal']:.0%} of processor time stolen", file=sys.stderr)
     return found
 
 
@@ -261,7 +259,7 @@ def main():
         found = []
         for number in range(arguments.rounds):
             progress(f"{' '.join(map(str, cell))}: round {number + 1} of {arguments.rounds}")
-            found.append(measure_undisturbed(*cell, arguments.after))
+            found.append(measure_without_steal(*cell, arguments.after))
         row = summary(found)
         names = ("fault", "path", "seconds", "direction", "variant")
         results.append(dict(zip(names, cell)) | row | {"met": meets(cell[1], row)})

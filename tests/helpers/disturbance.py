@@ -44,15 +44,14 @@ class Disturbance:
         self._thread = threading.Thread(target=self._measure, daemon=True)
 
     def __enter__(self):
-        self._since, self._waited, (self._stolen, self._ticks) = time.monotonic(), pressure(), ticks()
+        self._since, self._waited, self._ticks = time.monotonic(), pressure(), ticks()
         self._thread.start()
 
     def __exit__(self, *_):
         self._stop.set()
         self._thread.join()
         self._pressure = (pressure() - self._waited) / (time.monotonic() - self._since)
-        stolen, all_ticks = ticks()
-        self._steal = (stolen - self._stolen) / max(all_ticks - self._ticks, 1)
+        self._steal = steal_since(self._ticks)
 
     def _measure(self):
         while not self._stop.is_set():
@@ -84,3 +83,9 @@ def ticks() -> tuple[int, int]:
     """The ticks that the hypervisor took from this machine, and all, since its start (proc_stat(5))."""
     counts = [int(count) for count in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     return counts[7], sum(counts[:8])
+
+
+def steal_since(before: tuple[int, int]) -> float:
+    """The share of the processors' time that the hypervisor took since ticks() returned this."""
+    stolen, total = (now - then for now, then in zip(ticks(), before, strict=True))
+    return stolen / max(total, 1)

@@ -174,7 +174,7 @@ class Household:
         host.tool("nft", "add chain ip nat prerouting { type nat hook prerouting priority dstnat; }")
         host.tool("nft", f"add rule ip nat prerouting {rule}")
 
-    def bring_up(self, uplink: str):
+    def bring_up_uplink(self, uplink: str):
         number = list(UPLINKS).index(uplink) + 1
         self.router.ip(f"link set {uplink} up")
         self.router.ip(f"-6 addr replace 2a00:78:{number}::2/64 dev {uplink} nodad")
@@ -190,7 +190,7 @@ class Household:
                 return provider.remove_packet_rules
             case "interface down":
                 self.router.ip(f"link set {uplink} down")
-                return lambda: self.bring_up(uplink)
+                return lambda: self.bring_up_uplink(uplink)
             case "address changed":
                 # As after a lease that was not renewed; the provider's end is the same.
                 self.router.ip(f"addr del 192.168.{number}.2/24 dev {uplink}")
@@ -200,7 +200,7 @@ class Household:
         raise ValueError(kind)
 
     @contextlib.contextmanager
-    def asleep(self):
+    def suspended(self):
         """Within this context, no program of the router runs, and its interfaces are down. Its kernel goes on, so that timers expire
         that would not."""
         programs = self.router.processes()
@@ -214,7 +214,7 @@ class Household:
             self.router.ip("link set lan0 up")
             self.router.ip(f"-6 addr replace {ROUTER6}/64 dev lan0 nodad")
             for uplink in UPLINKS:
-                self.bring_up(uplink)
+                self.bring_up_uplink(uplink)
             for program in programs:
                 os.kill(program, signal.SIGCONT)
 

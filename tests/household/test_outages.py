@@ -16,7 +16,7 @@ SIZE = 10_000_000
 # How soon new connections must work.
 SOON = 2.0
 # Longer than any timeout of a handshake.
-SLEEP = 20.0
+SUSPENDED = 20.0
 
 
 class Download:
@@ -85,19 +85,19 @@ def test_an_uplink_is_cut_and_restored(running, uplink, kind):
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["", "elsewhere"])
-def test_the_router_sleeps_and_wakes(running, moved):
+def test_router_is_suspended_and_resumed(running, moved):
     """With the addresses of before or, on one uplink, another one: new connections work soon, and a download goes on or is reset."""
     household, file = running
     download = Download(household, file)
     download.wait_until_running()
-    with household.asleep():
-        time.sleep(SLEEP)
+    with household.suspended():
+        time.sleep(SUSPENDED)
     if moved:
         household.cut("eth", "address changed")
     took = works(household)
     began = time.monotonic()
     download.assert_complete_or_reset()
-    print(f"{took:.2f} s after it woke; the download had ended {time.monotonic() - began:.1f} s later")
+    print(f"{took:.2f} s after it was resumed; the download had ended {time.monotonic() - began:.1f} s later")
     Download(household, file, "again").assert_complete()
     wait_for("both paths", lambda: sealed_by_both(household))
 

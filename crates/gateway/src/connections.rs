@@ -143,12 +143,12 @@ impl Connections {
 }
 
 impl Watched for Connection {
-    fn state(&self) -> io::Result<FullInfo> {
-        let state = FullInfo::of(&self.far)?;
-        let locals = state.subflows.iter().map(|subflow| subflow.local.ip().to_canonical());
+    fn full_info(&self) -> io::Result<FullInfo> {
+        let info = FullInfo::of(&self.far)?;
+        let locals = info.subflows.iter().map(|subflow| subflow.local.ip().to_canonical());
         let locals = locals.filter(|local| !local.is_unspecified());
         self.locals.lock().unwrap_or_else(PoisonError::into_inner).extend(locals);
-        Ok(state)
+        Ok(info)
     }
 
     fn carried(&self) -> u64 {
@@ -182,7 +182,7 @@ impl Connection {
 
     /// The local addresses of its subflows so far, without such that existed for a moment.
     pub(crate) fn local_addresses(&self) -> BTreeSet<IpAddr> {
-        let _ = self.state();
+        let _ = self.full_info();
         self.locals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

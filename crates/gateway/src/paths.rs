@@ -22,7 +22,7 @@ mod silence;
 mod subflows;
 mod suspects;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod watched;
 
 pub(crate) use blackholes::Blackholes;

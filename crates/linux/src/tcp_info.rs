@@ -115,6 +115,13 @@ impl State {
 }
 
 impl TcpInfo {
+    /// The payload bytes that the subflow was given so far, sent or not, without retransmissions (kernel 4.19).
+    #[must_use]
+    pub fn assigned_bytes(&self) -> Option<u64> {
+        let sent = self.bytes_sent?.saturating_sub(self.bytes_retransmitted?);
+        Some(sent + u64::from(self.bytes_not_sent?))
+    }
+
     /// Parses a `struct tcp_info`; `None` if it is shorter than that of kernel 4.1 or its state is unknown.
     pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
         Some(TcpInfo {

@@ -62,7 +62,7 @@ pub(super) struct ObservedConnection {
 }
 
 impl Watched for ObservedConnection {
-    fn state(&self) -> io::Result<FullInfo> {
+    fn full_info(&self) -> io::Result<FullInfo> {
         let listed = self.lists.subflows()?;
         let own = listed.iter().filter(|(token, _)| *token == self.token);
         let subflows = own.map(|(_, found)| found.clone()).collect();

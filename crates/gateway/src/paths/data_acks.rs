@@ -15,10 +15,10 @@ use tracing::debug;
 use super::liveness::Health;
 
 /// A smaller window may be why the peer accepts nothing: its program does not read.
-const MIN_WINDOW: u32 = 1 << 16;
+const MIN_PEER_WINDOW: u32 = 1 << 16;
 
 /// Between two subflows that are closed.
-const MIN_INTERVAL: Duration = Duration::from_secs(1);
+const MIN_CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a connection has sent since its last DATA_ACK.
 #[derive(Default)]
@@ -32,9 +32,24 @@ pub(super) struct DataAcks {
 }
 
 impl DataAcks {
-    /// The subflow to close, by its number, so that the kernel sends again what the peer has dropped: the one with the longest round
-    /// trip. `health` is that of the connection's subflows.
-    pub(super) fn dropped(
+    /// Marks the subflow with the longest round trip dead if the peer has dropped data: once it is closed, the kernel retransmits that.
+    /// `health` is that of the connection's subflows, as [`Liveness::judge`](super::liveness::Liveness) has just found.
+    pub(super) fn mark_for_retransmission(
+        &mut self,
+        now: Instant,
+        connection: &FullInfo,
+        health: &mut [Health],
+    ) {
+        if let Some(slowest) = self.slowest_if_dropped(now, connection, health) {
+            let (local, remote) = connection.subflows[slowest].ends();
+            debug!(
+                "the peer has dropped data that it acknowledged: the subflow from {local} to {remote} is closed"
+            );
+            health[slowest] = Health::Dead;
+        }
+    }
+
+    fn slowest_if_dropped(
         &mut self,
         now: Instant,
         connection: &FullInfo,
@@ -50,18 +65,18 @@ impl DataAcks {
             subflows.iter().filter(|subflow| subflow.tcp.state == State::Established).collect();
         let is_known = |subflow: &&Subflow| self.sent.contains_key(&subflow.ends());
         if self.sent.len() != established.len() || !established.iter().all(is_known) {
-            self.sent = established.iter().map(|subflow| (subflow.ends(), sent_bytes(subflow))).collect();
+            self.sent = established.iter().map(|subflow| (subflow.ends(), assigned_bytes(subflow))).collect();
             // What was acknowledged already is from before that byte.
-            if established.iter().all(|subflow| subflow.tcp.bytes_acked >= sent_bytes(subflow)) {
+            if established.iter().all(|subflow| subflow.tcp.bytes_acked >= assigned_bytes(subflow)) {
                 self.sent.clear();
             }
             return None;
         }
         let has_dropped = |subflow: &&Subflow| {
             subflow.tcp.bytes_acked >= self.sent[&subflow.ends()]
-                && subflow.tcp.peer_window.is_some_and(|window| window >= MIN_WINDOW)
+                && subflow.tcp.peer_window.is_some_and(|window| window >= MIN_PEER_WINDOW)
         };
-        let is_early = self.closed.is_some_and(|closed| now.duration_since(closed) < MIN_INTERVAL);
+        let is_early = self.closed.is_some_and(|closed| now.duration_since(closed) < MIN_CLOSE_INTERVAL);
         if is_early || !established.iter().all(has_dropped) {
             return None;
         }
@@ -71,25 +86,16 @@ impl DataAcks {
         // The others go on.
         let slowest = answering.pop().filter(|_| !answering.is_empty())?;
         self.closed = Some(now);
-        let (local, remote) = subflows[slowest].ends();
-        debug!(
-            "the peer has dropped data that it acknowledged: closing the subflow from {local} to {remote}"
-        );
         Some(slowest)
     }
 }
 
-/// The bytes handed to a subflow so far, without retransmissions.
-fn sent_bytes(subflow: &Subflow) -> u64 {
-    let tcp = &subflow.tcp;
-    let retransmitted = tcp.bytes_retransmitted.unwrap_or(0);
-    tcp.bytes_sent.unwrap_or(0).saturating_sub(retransmitted) + u64::from(tcp.bytes_not_sent.unwrap_or(0))
+fn assigned_bytes(subflow: &Subflow) -> u64 {
+    subflow.tcp.assigned_bytes().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
-    use plait_linux::mptcp::{Info, Token};
-
     use super::super::testing;
     use super::*;
 
@@ -98,46 +104,38 @@ mod tests {
         let subflow = |index: usize| {
             let mut subflow = testing::subflow(index as u8 + 1, State::Established);
             let tcp = &mut subflow.tcp;
-            (tcp.bytes_sent, tcp.bytes_retransmitted) = (Some(sent[index] + 100), Some(100));
+            (tcp.bytes_sent, tcp.bytes_retransmitted, tcp.bytes_not_sent) =
+                (Some(sent[index] + 100), Some(100), Some(0));
             (tcp.bytes_acked, tcp.peer_window) = (acked[index], Some(1 << 20));
             tcp.rtt_us = [50_000, 30_000][index];
             subflow
         };
-        let info = Info {
-            token: Token(1),
-            write_seq: 1_000_000,
-            snd_una,
-            rcv_nxt: 0,
-            extra_subflows: 1,
-            subflows: Some(2),
-            addresses_signalled: 0,
-            addresses_accepted: 0,
-            local_addresses_used: 0,
-            fallback: false,
-            remote_key_received: true,
-            checksums: false,
-            bytes_sent: None,
-            bytes_received: None,
-            bytes_retransmitted: None,
-            bytes_acked: None,
-            retransmits: None,
-        };
-        FullInfo { info, subflows: vec![subflow(0), subflow(1)] }
+        FullInfo { info: testing::connection(snd_una, 1_000_000), subflows: vec![subflow(0), subflow(1)] }
+    }
+
+    /// Each subflow sends, and has all of the look before acknowledged; the connection's DATA_ACK does not move.
+    fn dropping(number: u64) -> FullInfo {
+        connection(500, [1000 * number; 2], [(1000 * number).saturating_sub(500); 2])
     }
 
     /// Looks at a connection every 50 ms. Returns which subflow was to be closed at each look.
-    fn look(states: impl IntoIterator<Item = FullInfo>) -> Vec<Option<usize>> {
+    fn dead_subflows(states: impl IntoIterator<Item = FullInfo>) -> Vec<Option<usize>> {
         let (mut data_acks, start) = (DataAcks::default(), Instant::now());
-        let health = [Health::Answering; 2];
         let look = |(number, state): (u32, FullInfo)| {
-            data_acks.dropped(start + number * Duration::from_millis(50), &state, &health)
+            let mut health = [Health::Answering; 2];
+            data_acks.mark_for_retransmission(
+                start + number * Duration::from_millis(50),
+                &state,
+                &mut health,
+            );
+            health.iter().position(|health| *health == Health::Dead)
         };
         (0..).zip(states).map(look).collect()
     }
 
     #[test]
     fn data_that_tcp_has_acknowledged_without_a_data_ack_was_dropped() {
-        let found = look([
+        let found = dead_subflows([
             connection(500, [1000, 1000], [0, 0]),
             connection(500, [1400, 1000], [400, 300]),
             connection(500, [2000, 1400], [1399, 1400]),
@@ -149,7 +147,7 @@ mod tests {
     #[test]
     fn data_that_is_outstanding_was_not_dropped() {
         let silent = |number: u64| connection(500, [1000 + 100 * number, 1000], [100 * number, 999]);
-        assert!(look((0..100).map(silent)).iter().all(Option::is_none));
+        assert!(dead_subflows((0..100).map(silent)).iter().all(Option::is_none));
     }
 
     #[test]
@@ -157,29 +155,27 @@ mod tests {
         let busy = |number: u64| {
             connection(500 + number, [1000 * number; 2], [(1000 * number).saturating_sub(500); 2])
         };
-        assert!(look((0..100).map(busy)).iter().all(Option::is_none));
+        assert!(dead_subflows((0..100).map(busy)).iter().all(Option::is_none));
         let idle = |_| connection(500, [1000; 2], [1000; 2]);
-        assert!(look((0..100).map(idle)).iter().all(Option::is_none));
+        assert!(dead_subflows((0..100).map(idle)).iter().all(Option::is_none));
         let acknowledged =
             |number: u64| connection(1_000_000, [1000 * number; 2], [(1000 * number).saturating_sub(500); 2]);
-        assert!(look((0..100).map(acknowledged)).iter().all(Option::is_none));
+        assert!(dead_subflows((0..100).map(acknowledged)).iter().all(Option::is_none));
     }
 
     #[test]
     fn peer_that_does_not_read_has_dropped_nothing() {
         let closed_window = |number: u64| {
-            let mut state = connection(500, [1000 * number; 2], [(1000 * number).saturating_sub(500); 2]);
-            state.subflows[1].tcp.peer_window = Some(MIN_WINDOW - 1);
+            let mut state = dropping(number);
+            state.subflows[1].tcp.peer_window = Some(MIN_PEER_WINDOW - 1);
             state
         };
-        assert!(look((0..100).map(closed_window)).iter().all(Option::is_none));
+        assert!(dead_subflows((0..100).map(closed_window)).iter().all(Option::is_none));
     }
 
     #[test]
     fn one_subflow_is_closed_per_second() {
-        let dropping =
-            |number: u64| connection(500, [1000 * number; 2], [(1000 * number).saturating_sub(500); 2]);
-        let found = look((0..60).map(dropping));
+        let found = dead_subflows((0..60).map(dropping));
         let closed: Vec<usize> = (0..60).filter(|number| found[*number].is_some()).collect();
         assert_eq!(closed, [2, 22, 42]);
     }
@@ -187,10 +183,10 @@ mod tests {
     #[test]
     fn only_subflow_is_kept() {
         let alone = |number: u64| {
-            let mut state = connection(500, [1000 * number; 2], [(1000 * number).saturating_sub(500); 2]);
+            let mut state = dropping(number);
             state.subflows.truncate(1);
             state
         };
-        assert!(look((0..100).map(alone)).iter().all(Option::is_none));
+        assert!(dead_subflows((0..100).map(alone)).iter().all(Option::is_none));
     }
 }

@@ -53,25 +53,23 @@ struct Wait {
     timeout: Duration,
     /// What the peer had received when it began.
     delivered: Option<u32>,
-    /// It followed a silence.
-    after_silence: Option<AfterSilence>,
+    /// It follows a silence.
+    previous_timeout: Option<PreviousTimeout>,
 }
 
 /// The first acknowledgment after a silence measures a round trip as long as that, so the timeout of before remains in force until
 /// more has arrived. What was sent in the silence is still on its way for TCP, which may wait for it with a full window.
 #[derive(Clone, Copy)]
-struct AfterSilence {
+struct PreviousTimeout {
     timeout: Duration,
-    /// What the peer had received when it began.
+    /// What the peer had received in the silence.
     delivered: Option<u32>,
 }
 
-impl AfterSilence {
-    fn is_over(&self, delivered: Option<u32>) -> bool {
-        match (self.delivered, delivered) {
-            (Some(then), Some(now)) => now.wrapping_sub(then) >= SEVERAL,
-            _ => true,
-        }
+impl PreviousTimeout {
+    fn applies(&self, delivered: Option<u32>) -> bool {
+        let (Some(then), Some(now)) = (self.delivered, delivered) else { return false };
+        now.wrapping_sub(then) < SEVERAL
     }
 }
 
@@ -128,22 +126,22 @@ impl Liveness {
             self.waiting.remove(&ends);
             return None;
         }
-        let (since, after_silence) = match self.waiting.get(&ends) {
+        let (since, previous_timeout) = match self.waiting.get(&ends) {
             None => (now, None),
             // An acknowledgment of nothing new, as of a window, is no answer: larger packets may be lost.
-            Some(wait) if opening || wait.delivered == tcp.delivered => (wait.since, wait.after_silence),
+            Some(wait) if opening || wait.delivered == tcp.delivered => (wait.since, wait.previous_timeout),
             Some(wait) => {
                 let acknowledged = acknowledged_at(now, tcp);
                 let was_silent = acknowledged.duration_since(wait.since) >= wait.timeout;
-                let ended = AfterSilence { timeout: wait.timeout, delivered: wait.delivered };
-                let after_silence = if was_silent { Some(ended) } else { wait.after_silence };
-                (wait.since.max(acknowledged), after_silence)
+                let previous = PreviousTimeout { timeout: wait.timeout, delivered: wait.delivered };
+                let previous_timeout = if was_silent { Some(previous) } else { wait.previous_timeout };
+                (wait.since.max(acknowledged), previous_timeout)
             }
         };
-        let after_silence = after_silence.filter(|after| !after.is_over(tcp.delivered));
+        let previous_timeout = previous_timeout.filter(|previous| previous.applies(tcp.delivered));
         let timeout = if opening { OPEN_TIMEOUT } else { silence_timeout(tcp) };
-        let timeout = after_silence.map_or(timeout, |after| timeout.min(after.timeout));
-        let wait = Wait { since, timeout, delivered: tcp.delivered, after_silence };
+        let timeout = previous_timeout.map_or(timeout, |previous| timeout.min(previous.timeout));
+        let wait = Wait { since, timeout, delivered: tcp.delivered, previous_timeout };
         self.waiting.insert(ends, wait);
         Some(wait)
     }

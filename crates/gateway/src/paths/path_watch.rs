@@ -105,13 +105,13 @@ impl<'a> PathWatch<'a> {
                 self.plan.apply(event);
             }
             let mut pause = Some(TICK);
-            if let Ok(state) = connection.state() {
-                if !has_live(&state.subflows) && self.plan.is_rejected() {
+            if let Ok(info) = connection.full_info() {
+                if !has_live(&info.subflows) && self.plan.is_rejected() {
                     return reset_by_peer();
                 }
-                self.reconcile(&state, connection.expects_more());
-                pause = self.pace.next(connection, &state.subflows, &self.liveness);
-                self.ask_for_other_paths(&state.subflows);
+                self.reconcile(&info, connection.expects_more());
+                pause = self.pace.next(connection, &info.subflows, &self.liveness);
+                self.ask_for_other_paths(&info.subflows);
             } else {
                 self.last_path = Instant::now();
             }
@@ -160,8 +160,8 @@ impl<'a> PathWatch<'a> {
 
     /// Closes the subflows that are dead, or one for what the peer has dropped, and creates one through every usable interface where
     /// none answers.
-    fn reconcile(&mut self, state: &FullInfo, expects_more: bool) {
-        let subflows = &state.subflows;
+    fn reconcile(&mut self, info: &FullInfo, expects_more: bool) {
+        let subflows = &info.subflows;
         if has_live(subflows) {
             self.last_path = Instant::now();
         }
@@ -169,9 +169,7 @@ impl<'a> PathWatch<'a> {
         let now = Instant::now();
         let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
         self.suspects.mark_suspects(now, subflows, &mut health, expects_more);
-        if let Some(slowest) = self.data_acks.dropped(now, state, &health) {
-            health[slowest] = Health::Dead;
-        }
+        self.data_acks.mark_for_retransmission(now, info, &mut health);
         let with_health: Vec<_> = subflows.iter().zip(health).collect();
         let is_blocked = |subflow: &Subflow| self.subflows.is_blocked(subflow.local.ip().to_canonical());
         let is_lost = |(subflow, health): &&(&Subflow, Health)| {
@@ -247,7 +245,7 @@ async fn lost_early(
     while let Some(event) = events.recv().await {
         plan.apply(event);
         let was_reset = matches!(event, PathEvent::Closed { by_peer: true, .. });
-        if was_reset && connection.state().is_ok_and(|state| !has_live(&state.subflows)) {
+        if was_reset && connection.full_info().is_ok_and(|info| !has_live(&info.subflows)) {
             return reset_by_peer();
         }
     }

@@ -61,13 +61,12 @@ pub(crate) async fn close_silent(connection: &impl Watched, closer: &SubflowClos
     tokio::time::sleep(BUSY_INTERVAL).await;
     loop {
         // The error of a connection that has ended is the relay's to tell.
-        let state = connection.state().ok();
-        let subflows = state.as_ref().map_or(&[][..], |state| &state.subflows);
-        let mut health = liveness.judge(Instant::now(), subflows, |_| false);
-        if let Some(slowest) =
-            state.as_ref().and_then(|state| data_acks.dropped(Instant::now(), state, &health))
-        {
-            health[slowest] = Health::Dead;
+        let info = connection.full_info().ok();
+        let subflows = info.as_ref().map_or(&[][..], |info| &info.subflows);
+        let now = Instant::now();
+        let mut health = liveness.judge(now, subflows, |_| false);
+        if let Some(info) = &info {
+            data_acks.mark_for_retransmission(now, info, &mut health);
         }
         for (subflow, _) in subflows.iter().zip(&health).filter(|(_, health)| **health == Health::Dead) {
             let (local, remote) = (subflow.local, subflow.remote);

@@ -34,10 +34,10 @@ const MIN_SUSPECT_INTERVAL: Duration = Duration::from_secs(60);
 const LONG_SILENCE: Duration = Duration::from_secs(1);
 
 /// Segments to retransmit that take more round trips than a new subflow.
-const MANY_LOST: u32 = 4;
+const MIN_LOST_SEGMENTS: u32 = 4;
 
 /// In this time, half of what was only late has arrived. TCP may take what was lost for late.
-const RETURN_TIME: Duration = Duration::from_millis(200);
+const LATE_DELIVERY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What the subflows of a connection have received, and when.
 #[derive(Default)]
@@ -59,11 +59,11 @@ struct Received {
     /// When it answered again after a silence, if it has lost what it sent then.
     recovering: Option<Instant>,
     /// What was outstanding when it answered again after a silence.
-    outstanding: Option<Outstanding>,
+    outstanding: Option<OutstandingSegments>,
 }
 
 #[derive(Clone, Copy)]
-struct Outstanding {
+struct OutstandingSegments {
     since: Instant,
     /// Segments that were not acknowledged.
     unacked: u32,
@@ -85,17 +85,17 @@ impl Received {
             if was_long {
                 self.returned = Some(now);
             }
-            if tcp.lost >= MANY_LOST || (was_long && tcp.unacked > 0) {
+            if tcp.lost >= MIN_LOST_SEGMENTS || (was_long && tcp.unacked > 0) {
                 self.recovering = Some(now);
             } else {
-                self.outstanding = tcp.delivered.map(|delivered| Outstanding {
+                self.outstanding = tcp.delivered.map(|delivered| OutstandingSegments {
                     since: now,
                     unacked: tcp.unacked,
                     delivered,
                 });
             }
         } else if let Some(before) = self.outstanding
-            && now.duration_since(before.since) >= RETURN_TIME
+            && now.duration_since(before.since) >= LATE_DELIVERY_TIMEOUT
         {
             self.outstanding = None;
             let delivered = tcp.delivered.unwrap_or(0).wrapping_sub(before.delivered);
@@ -105,8 +105,8 @@ impl Received {
         }
     }
 
-    /// `sends`: the peer sends on other subflows, or has more to send.
-    fn is_suspect(&mut self, now: Instant, sends: bool) -> bool {
+    /// Whether it is suspected. `sends`: the peer sends on other subflows, or has more to send.
+    fn update_suspected(&mut self, now: Instant, sends: bool) -> bool {
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
         if age(self.returned).is_some_and(|age| age < SUSPECTED_TIME) {
             return true;
@@ -142,7 +142,7 @@ impl Suspects {
         let sends = expects_more || self.received.values().any(is_receiving);
         for (subflow, health) in subflows.iter().zip(health) {
             let Some(received) = self.received.get_mut(&subflow.ends()) else { continue };
-            let is_suspect = subflow.tcp.state == State::Established && received.is_suspect(now, sends);
+            let is_suspect = subflow.tcp.state == State::Established && received.update_suspected(now, sends);
             match health {
                 Health::Answering if age(received.recovering).is_some_and(|age| age < SUSPECTED_TIME) => {
                     *health = Health::Recovering;

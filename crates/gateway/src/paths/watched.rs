@@ -40,7 +40,7 @@ const IN_USE_WAITING: Duration = Duration::from_secs(300);
 /// A connection as those who watch its subflows see it.
 pub(crate) trait Watched {
     /// What the kernel tells of it and its subflows.
-    fn state(&self) -> io::Result<FullInfo>;
+    fn full_info(&self) -> io::Result<FullInfo>;
 
     /// The bytes carried so far, in both directions.
     fn carried(&self) -> u64;

@@ -82,9 +82,7 @@ impl AssignedBytes {
         let mut count = 0;
         let mut now = HashMap::with_capacity(subflows.len());
         for subflow in subflows.iter().filter(|subflow| subflow.tcp.state == State::Established) {
-            let tcp = &subflow.tcp;
-            let sent = tcp.bytes_sent? - tcp.bytes_retransmitted?.min(tcp.bytes_sent?);
-            let given = sent + u64::from(tcp.bytes_not_sent?);
+            let given = subflow.tcp.assigned_bytes()?;
             let ends = subflow.ends();
             if self.0.get(&ends) != Some(&given) {
                 (changed, count) = (Some(subflow), count + 1);
@@ -98,43 +96,15 @@ impl AssignedBytes {
 
 #[cfg(test)]
 mod tests {
-    use plait_linux::TcpInfo;
-    use plait_linux::mptcp::Token;
-    use serde_json::json;
-
     use super::*;
+    use crate::paths::testing::{self, connection};
 
     fn subflow(number: u8, given: u64) -> Subflow {
-        let tcp: TcpInfo = serde_json::from_value(json!({
-            "state": "established", "rtt_us": 40_000, "rto_us": 250_000, "unacked": 0, "rtt_variance_us": 0, "cwnd": 10,
-            "mss": 1428, "lost": 0, "retransmissions": 0, "bytes_acked": 0, "bytes_received": 0,
-            "bytes_sent": given + 7, "bytes_retransmitted": 10, "bytes_not_sent": 3
-        }))
-        .expect("it is complete");
-        let local = SocketAddr::from(([10, 0, number, 1], 1000));
-        Subflow { local, remote: SocketAddr::from(([10, 0, 0, 2], 443)), tcp }
-    }
-
-    fn connection(snd_una: u64, write_seq: u64) -> Info {
-        Info {
-            token: Token(1),
-            write_seq,
-            snd_una,
-            rcv_nxt: 0,
-            extra_subflows: 1,
-            subflows: None,
-            addresses_signalled: 0,
-            addresses_accepted: 0,
-            local_addresses_used: 0,
-            fallback: false,
-            remote_key_received: true,
-            checksums: false,
-            bytes_sent: None,
-            bytes_received: None,
-            bytes_retransmitted: None,
-            bytes_acked: None,
-            retransmits: None,
-        }
+        let mut subflow = testing::subflow(number, State::Established);
+        let tcp = &mut subflow.tcp;
+        tcp.rtt_us = 40_000;
+        (tcp.bytes_sent, tcp.bytes_retransmitted, tcp.bytes_not_sent) = (Some(given + 7), Some(10), Some(3));
+        subflow
     }
 
     #[test]
