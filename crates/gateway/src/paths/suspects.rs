@@ -9,7 +9,7 @@
 //! answers again after a silence is suspected as well: on a new one, the peer sends at once. What this end has sent in a silence, it
 //! retransmits from a window of one segment on, with a queue full of what the peer sends for a round trip: a new subflow is faster.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use plait_linux::mptcp::{Subflow, SubflowEnds};
@@ -48,7 +48,7 @@ pub(super) struct Suspects {
 #[derive(Default)]
 struct Received {
     bytes: u64,
-    /// When that was last seen to change.
+    /// When that was last seen to change, unless the peer was asked to send on others since.
     last: Option<Instant>,
     /// Since when it is suspected, or was the last time.
     suspected: Option<Instant>,
@@ -123,11 +123,13 @@ impl Received {
 
 impl Suspects {
     /// Changes the health of those of a connection's subflows that answer, as [`Liveness::judge`](super::liveness::Liveness) has just
-    /// found, but are suspected or recovering. `expects_more`: the peer has more to send.
+    /// found, but are suspected or recovering. `backups`: those that the peer was asked not to send on. `expects_more`: the peer has
+    /// more to send.
     pub(super) fn mark_suspects(
         &mut self,
         now: Instant,
         subflows: &[Subflow],
+        backups: &HashSet<SubflowEnds>,
         health: &mut [Health],
         expects_more: bool,
     ) {
@@ -136,6 +138,9 @@ impl Suspects {
             let first = Received { bytes: subflow.tcp.bytes_received, ..Received::default() };
             let received = self.received.entry(subflow.ends()).or_insert(first);
             received.record(now, &subflow.tcp, *health == Health::Silent);
+            if backups.contains(&subflow.ends()) {
+                received.last = None;
+            }
         }
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
         let is_receiving = |received: &Received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME);
@@ -162,10 +167,11 @@ mod tests {
     /// Looks at two subflows at intervals of 50 ms. Until these times, in milliseconds, each receives. Returns when the first was
     /// suspected, in milliseconds.
     fn suspected(until: [u32; 2], end: u32) -> Vec<u32> {
-        suspected_while(false, until, end)
+        suspected_while(false, 0, until, end)
     }
 
-    fn suspected_while(expects_more: bool, until: [u32; 2], end: u32) -> Vec<u32> {
+    /// The first is a backup until then.
+    fn suspected_while(expects_more: bool, backup_until: u32, until: [u32; 2], end: u32) -> Vec<u32> {
         let (mut suspects, start) = (Suspects::default(), Instant::now());
         let mut look = |ms: u32| {
             let subflows = [1, 2].map(|number: u8| {
@@ -174,12 +180,9 @@ mod tests {
                 subflow
             });
             let mut health = [Health::Answering; 2];
-            suspects.mark_suspects(
-                start + Duration::from_millis(ms.into()),
-                &subflows,
-                &mut health,
-                expects_more,
-            );
+            let backups = subflows[..1].iter().filter(|_| ms < backup_until).map(Subflow::ends).collect();
+            let now = start + Duration::from_millis(ms.into());
+            suspects.mark_suspects(now, &subflows, &backups, &mut health, expects_more);
             health[0] == Health::Suspected
         };
         (0..=end / 50).map(|n| 50 * n).filter(|ms| look(*ms)).collect()
@@ -198,7 +201,8 @@ mod tests {
             subflow.tcp.bytes_received = ms.saturating_sub(receives).into();
             subflow.tcp.unacked = unacked;
             let mut health = [if ms < silence { Health::Silent } else { Health::Answering }];
-            suspects.mark_suspects(start + Duration::from_millis(ms.into()), &[subflow], &mut health, false);
+            let now = start + Duration::from_millis(ms.into());
+            suspects.mark_suspects(now, &[subflow], &HashSet::new(), &mut health, false);
             health[0] == wanted
         };
         (0..=200).map(|n| 50 * n).filter(|ms| look(*ms)).collect()
@@ -211,9 +215,10 @@ mod tests {
             let mut subflow = subflow(1, State::Established);
             (subflow.tcp.unacked, subflow.tcp.lost) = (9, lost);
             let mut health = [Health::Silent];
-            suspects.mark_suspects(start, &[subflow.clone()], &mut health, false);
+            suspects.mark_suspects(start, &[subflow.clone()], &HashSet::new(), &mut health, false);
             health = [Health::Answering];
-            suspects.mark_suspects(start + Duration::from_millis(50), &[subflow], &mut health, false);
+            let now = start + Duration::from_millis(50);
+            suspects.mark_suspects(now, &[subflow], &HashSet::new(), &mut health, false);
             health[0] == Health::Recovering
         };
         assert!(recovers(8) && !recovers(3));
@@ -229,7 +234,7 @@ mod tests {
                 (subflow.tcp.unacked, subflow.tcp.delivered) = (100, Some(500 + number * arrive));
                 let mut health = [if number == 0 { Health::Silent } else { Health::Answering }];
                 let now = start + number * Duration::from_millis(50);
-                suspects.mark_suspects(now, &[subflow.clone()], &mut health, false);
+                suspects.mark_suspects(now, &[subflow.clone()], &HashSet::new(), &mut health, false);
                 health[0]
             };
             (0..8).map(look).collect::<Vec<_>>()
@@ -253,8 +258,14 @@ mod tests {
 
     #[test]
     fn peer_that_sends_nothing_is_suspected_in_the_middle_of_a_record() {
-        let found = suspected_while(true, [1000, 1000], 10_000);
+        let found = suspected_while(true, 0, [1000, 1000], 10_000);
         assert_eq!((found.first(), found.last()), (Some(&1400), Some(&4350)));
+    }
+
+    #[test]
+    fn subflow_on_which_the_peer_was_asked_to_stop_sending_is_not_suspected() {
+        assert!(suspected_while(false, 5000, [4000, 100_000], 10_000).is_empty());
+        assert_eq!(suspected_while(false, 5000, [6000, 100_000], 10_000).first(), Some(&6400));
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl<'a> View<'a> {
         let rate = |bytes: u64| bytes as f64 * 8.0 / self.interval;
         let unit = Unit::for_max(
             rate(total.into_values().max().unwrap_or_default()),
-            ["bit/s", "kb/s", "Mb/s", "Gb/s"],
+            ["b/s", "kb/s", "Mb/s", "Gb/s"],
         );
         let series: Vec<_> = series
             .into_iter()

@@ -11,20 +11,22 @@ const SHORTEST_ZOOM = 1e-5;
 
 /**
  * What each subflow sent in one direction, on a common time axis.
- * `x` has the start of each interval in which anything was sent, and of the following one; `subflows` has the counts of
- * each subflow in each of these intervals, if any.
+ * `x` has the start of the connection, of each interval in which anything was sent, and of the following one; `subflows` has
+ * the counts of each subflow in each of these intervals, if any; `busy` is the number of intervals in which anything was sent.
  */
 function sampled(series, way, span) {
   let factor = 1;
   while (span / (series.interval_s * factor) > INTERVALS) factor *= 2;
   const interval = series.interval_s * factor;
   const cells = series.sent[way].map((columns) => mergedCells(columns, factor));
-  const starts = new Set();
-  for (const subflow of cells) for (const at of subflow.keys()) starts.add(at).add(at + 1);
+  const busy = new Set(cells.flatMap((subflow) => [...subflow.keys()]));
+  const starts = new Set([...busy].flatMap((at) => [at, at + 1]));
+  if (busy.size) starts.add(Math.min(...busy, Math.floor(-series.start_s / interval)));
   const order = [...starts].sort((a, b) => a - b);
   const subflows = cells.map((subflow) => order.map((at) => subflow.get(at)));
   // Intervals are aligned to the clock: the first one may start before the connection.
-  return { interval, x: order.map((at) => Math.max(0, series.start_s + at * interval)), subflows };
+  const x = order.map((at) => Math.max(0, series.start_s + at * interval));
+  return { interval, x, subflows, busy: busy.size };
 }
 
 function mergedCells(columns, factor) {
@@ -365,9 +367,9 @@ class Plots {
 
   /** The reason why there is nothing to draw; empty if there is something. */
   whyNone() {
-    const { x, interval } = this.sampled;
-    if (!x.length) return "Nothing was sent in this direction.";
-    if (x.length > 2) return "";
+    const { busy, interval } = this.sampled;
+    if (!busy) return "Nothing was sent in this direction.";
+    if (busy > 1) return "";
     return `All of it lies in one interval of ${secondsText(interval)}, too short for plots over time.` +
       " The option --interval of plait analyze makes intervals shorter.";
   }

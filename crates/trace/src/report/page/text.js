@@ -17,7 +17,7 @@ function inUnit(value, names, size = 1000) {
 }
 
 const bytesText = (bytes) => inUnit(bytes, ["B", "kB", "MB", "GB", "TB"]);
-const rateText = (bits) => inUnit(bits, ["bit/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"]);
+const rateText = (bits) => inUnit(bits, ["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"]);
 const countText = (count) => count.toLocaleString("en-GB");
 const percentText = (share) => (share === null ? NOTHING : `${(share * 100).toFixed(1)} %`);
 
