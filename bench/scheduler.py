@@ -2,7 +2,7 @@
 """What a slower second path costs a transfer: by the scheduler `ecf`, by plain MPTCP, and by TCP over the better path alone.
 
 One transfer after the other over a path of 20 Mb/s and 20 ms and a second one with each --rate, --rtt and --queue, in mode off: between
-two programs, without gateways; or with --gateways in mode `sealed`. Each transfer by `ecf` is one of a connection that finds the second
+two programs with `TCP_NODELAY`, without gateways; or with --gateways in mode `sealed`. Each transfer by `ecf` is one of a connection that finds the second
 path not known ("first"), or known from the connections before ("next"). `ecf` is enabled for the sender.
 
 Bound: no median is above 1.05 times the better of TCP's and plain MPTCP's. Needs root and a built plait.
@@ -36,6 +36,8 @@ SIZES = {"100kB": 100_000, "5MB": 5_000_000, "50MB": 50_000_000}
 MAX_RATIO = 1.05
 TCP_CONGESTION = 13
 TIMEOUT = 300
+# A gateway that has just begun to listen loads programs, for some tenths of a second.
+START_S = 1
 
 
 class Transfers:
@@ -44,6 +46,7 @@ class Transfers:
     def __init__(self, pair, direction, size, gateways):
         self.pair, self.direction, self.size, self.gateways = pair, direction, size, gateways
         self.port = 9300
+        self.data = random.randbytes(size)
 
     @property
     def sender(self):
@@ -69,13 +72,14 @@ class Transfers:
         began = time.monotonic()
         client = connect()
         client.settimeout(TIMEOUT)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with client:
             if self.direction == "down":
                 read_all(client, self.size)
                 took = time.monotonic() - began
                 client.sendall(b"!")
             else:
-                client.sendall(random.randbytes(self.size))
+                client.sendall(self.data)
                 read_all(client, 1)
                 took = time.monotonic() - began
         server.join()
@@ -84,8 +88,9 @@ class Transfers:
     def serve(self, listener):
         with accept(listener) as connection:
             connection.settimeout(TIMEOUT)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.direction == "down":
-                connection.sendall(random.randbytes(self.size))
+                connection.sendall(self.data)
                 connection.recv(1)
             else:
                 read_all(connection, self.size)
@@ -102,6 +107,12 @@ def read_all(connection, size):
         if not part:
             raise RuntimeError(f"the stream ended {size} bytes early")
         size -= len(part)
+
+
+def learn_neighbours(pair):
+    """Or the first transfer would take a round trip more."""
+    for address in (pair.ETH, pair.WLAN):
+        pair.client.tool("ping", "-q", "-c", "1", address)
 
 
 def measure_programs(pair, transfers):
@@ -123,6 +134,7 @@ def measure_gateways(pair, transfers):
             options = ("--mode", "sealed", "--require", "--scheduler", scheduler)
             serving = pair.serve(*options, to="127.0.0.1:9000", listen=f"[::]:{gateway}")
             client = pair.proxy(*options, *NAMED, listen=f"127.0.0.1:{proxy}")
+            time.sleep(START_S)
             for variant in variants:
                 found[variant] = transfers.seconds_by_gateways(listener, proxy, gateway)
             for program in (client, serving):
@@ -141,6 +153,7 @@ def measure(arguments, cell):
     for _ in range(arguments.rounds):
         # The scheduler knows no path of a new network namespace.
         with pairs.built(functools.partial(pairs.Emulated, options=options)) as pair:
+            learn_neighbours(pair)
             transfers = Transfers(pair, arguments.direction, SIZES[arguments.size], arguments.gateways)
             for variant, found in how(pair, transfers).items():
                 seconds[variant].append(found)

@@ -152,13 +152,15 @@ fn acknowledged_at(now: Instant, tcp: &TcpInfo) -> Instant {
 }
 
 /// The time within which something must have been acknowledged. With several segments on their way, each that arrives is, so that a
-/// silence means that all were lost, or are late by more than the round-trip time ever varies. Of fewer, the last may just be
+/// silence means that all were lost, or are late by more than the round-trip time ever varies: by twice its minimum, which has no
+/// queue, since one that grows delays each segment only a little more than the one before. Of fewer, the last may just be
 /// lost: then also its retransmission must have been acknowledged (RFC 6298), so the timeout is that of TCP, not doubled, and a
 /// round trip.
 fn silence_timeout(tcp: &TcpInfo) -> Duration {
     let (rtt, variance) = (u64::from(tcp.rtt_us), u64::from(tcp.rtt_variance_us));
     let timeout = if tcp.unacked >= SEVERAL {
-        (rtt + rtt.max(4 * variance)).max(MIN_SILENCE_US)
+        let lateness = tcp.min_rtt_us.map_or(rtt, |least| rtt.min(2 * u64::from(least)));
+        (rtt + lateness.max(4 * variance)).max(MIN_SILENCE_US)
     } else {
         let rto = tcp.rto_us.checked_shr(tcp.backoff.into()).unwrap_or(0);
         u64::from(rto).max(MIN_RTO_US) + rtt
@@ -264,6 +266,16 @@ mod tests {
             vec![established(1, 9, 1), second]
         });
         assert_eq!((found[11][1], found[12][1]), (Answering, Dead), "after 200 + 4 * 100 ms");
+    }
+
+    #[test]
+    fn queue_counts_once() {
+        let found = judge_until(400, |ms| {
+            let mut second = established(2, 9, ms);
+            (second.tcp.rtt_us, second.tcp.min_rtt_us) = (200_000, Some(50_000));
+            vec![established(1, 9, 1), second]
+        });
+        assert_eq!((found[5][1], found[6][1]), (Answering, Dead), "after 200 + 2 * 50 ms");
     }
 
     #[test]
