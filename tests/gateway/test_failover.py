@@ -342,13 +342,14 @@ def outages():
 
 
 @contextlib.contextmanager
-def streaming(directory, direction: str):
-    """A pair, and streams through its gateways, which use both links."""
+def streaming(directory, direction: str, *options: str):
+    """A pair, and streams through its gateways, which use both links. `options`: of both gateways; default: `--require`."""
+    options = options or ("--require",)
     with built(UnevenPair(unique_id(), directory)) as pair:
         pair.add_route_by_wlan()
         listener = listen(pair.server)
-        pair.serve("--require", to="127.0.0.1:9000")
-        pair.proxy("--require", *NAMED)
+        pair.serve(*options, to="127.0.0.1:9000")
+        pair.proxy(*options, *NAMED)
         ends = connect_by_socks(pair), accept(listener)
         deliver(*ends)
         deliver(*reversed(ends))
@@ -386,10 +387,11 @@ BURSTS = (128 + 2 * 64) << 10
 MOSTLY_UNSENT, MAX_UNSENT = BURSTS + 125_000, BURSTS + 300_000
 
 
+@pytest.mark.parametrize("mode", ["sealed", "off"])
 @pytest.mark.parametrize("direction", ["up", "down"])
-def test_little_waits_in_subflows(tmp_path, direction):
+def test_little_waits_in_subflows(tmp_path, direction, mode):
     """What a failing path had not delivered is sent on the other behind what waits there; the kernel alone lets 700 kB wait."""
-    with streaming(tmp_path, direction) as (pair, [(stream, usage)]):
+    with streaming(tmp_path, direction, "--mode", mode) as (pair, [(stream, usage)]):
         sender, port = (pair.client, "dport") if direction == "up" else (pair.server, "sport")
         found = []
         for _ in range(40):

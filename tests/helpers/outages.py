@@ -123,7 +123,9 @@ class Usage(threading.Thread):
 
     def idle_until(self, link: str, since: float) -> float | None:
         """When a link that stopped after a time began to be in use again; the time, if it did not stop."""
-        times = [when for when, _ in self.samples if when >= since]
+        # At the end, too little is left to tell.
+        end = self.samples[-1][0] - IN_USE_S
+        times = [when for when, _ in self.samples if since <= when <= end]
         idle = next((when for when in times if (self.in_use(link, when) or math.inf) > when + SAMPLE_S), None)
         return since if idle is None else self.in_use(link, idle)
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use plait_linux::cgroup::Cgroup;
+use plait_linux::cgroup::{self, Cgroup};
 use plait_linux::privileges::MissingCapabilities;
 use plait_proto::close_reason::CloseReason;
 use plait_proto::option::Mode;
@@ -43,6 +43,8 @@ impl From<ResetAtStart> for io::Error {
 pub(crate) struct Negotiation {
     policy: ProtectionPolicy,
     kernel: Option<KernelNegotiation>,
+    /// The one that the gateway is in if it does not negotiate; `None` if it may not create one.
+    plain_cgroup: Option<GatewayCgroup>,
     pub(crate) warn_once: WarnOnce,
 }
 
@@ -50,8 +52,32 @@ pub(crate) struct Negotiation {
 struct KernelNegotiation {
     negotiator: Negotiator,
     flag: Option<CapableFlag>,
+    cgroup: GatewayCgroup,
+}
+
+/// The cgroup of a gateway, and what limits the sockets in it. Dropped in this order.
+struct GatewayCgroup {
     _unsent_limit: Option<UnsentLimit>,
     cgroup: Cgroup,
+}
+
+impl GatewayCgroup {
+    /// Moves this process into a cgroup. Sockets that it creates from then on are limited.
+    fn enter(cgroup: Cgroup) -> Result<GatewayCgroup, cgroup::Error> {
+        let unsent_limit = UnsentLimit::attach(&cgroup)
+            .inspect_err(|error| debug!("subflows hold as much as the kernel hands to them: {error}"));
+        cgroup.enter()?;
+        Ok(GatewayCgroup { _unsent_limit: unsent_limit.ok(), cgroup })
+    }
+
+    /// For a gateway that does not negotiate.
+    fn without_negotiation() -> Option<GatewayCgroup> {
+        if !has_mptcp() || MissingCapabilities::for_bpf().is_some() {
+            return None;
+        }
+        let entered = Cgroup::create_below_current("gateway").and_then(GatewayCgroup::enter);
+        entered.inspect_err(|error| debug!("subflows hold as much as the kernel hands to them: {error}")).ok()
+    }
 }
 
 impl KernelNegotiation {
@@ -81,14 +107,12 @@ impl KernelNegotiation {
             NegotiationSignal::Option => None,
             NegotiationSignal::Flag => Some(CapableFlag::attach(&cgroup)?),
         };
-        let unsent_limit = UnsentLimit::attach(&cgroup)
-            .inspect_err(|error| debug!("subflows hold as much as the kernel hands to them: {error}"));
-        cgroup.enter().map_err(ProtectionError::Cgroup)?;
+        let cgroup = GatewayCgroup::enter(cgroup).map_err(ProtectionError::Cgroup)?;
         // Keys are in memory from now on: no core dumps, and no ptrace by other processes of this user.
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
             debug!("cannot disable core dumps: {error}");
         }
-        Ok(KernelNegotiation { negotiator, flag, _unsent_limit: unsent_limit.ok(), cgroup })
+        Ok(KernelNegotiation { negotiator, flag, cgroup })
     }
 }
 
@@ -115,7 +139,8 @@ impl Negotiation {
                 }
             },
         };
-        Ok(Negotiation { policy, kernel, warn_once: WarnOnce::default() })
+        let plain_cgroup = kernel.is_none().then(GatewayCgroup::without_negotiation).flatten();
+        Ok(Negotiation { policy, kernel, plain_cgroup, warn_once: WarnOnce::default() })
     }
 
     /// The policy in force: `Off` if this host cannot protect.
@@ -134,9 +159,10 @@ impl Negotiation {
         self.kernel.as_ref().map_or(Ok(()), |kernel| kernel.negotiator.replace_programs())
     }
 
-    /// The cgroup that the gateway is in, if it negotiates.
+    /// The cgroup that the gateway is in, if it is in one of its own, as always when it negotiates.
     pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
-        self.kernel.as_ref().map(|kernel| &kernel.cgroup)
+        let kernel = self.kernel.as_ref().map(|kernel| &kernel.cgroup);
+        kernel.or(self.plain_cgroup.as_ref()).map(|entered| &entered.cgroup)
     }
 
     /// Judges a connection's handshake by the policy in force or a stricter one. Warns, once per peer, if it is carried

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ipnet::IpNet;
 use libbpf_rs::btf::{Btf, types};
 use plait_linux::{cgroup, netns};
+use plait_proto::option::Mode;
 use tokio::net::TcpListener;
 use tracing::{debug, warn};
 
@@ -59,7 +60,7 @@ impl HostSettings {
 /// The connections of a host cannot be redirected.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// Protection is off, so that the gateway has no cgroup by which its traffic is recognized.
+    /// Protection is off.
     #[error("expected a mode that protects for a whole host, got 'off': omit `mode`")]
     Off,
     /// The kernel has no function for the programs.
@@ -112,7 +113,8 @@ impl Host {
         if !has_context_cast() {
             return Err(HostError::Kernel("bpf_cast_to_kern_ctx (Linux 6.2)"));
         }
-        let own = gateway.negotiation().cgroup().ok_or(HostError::Off)?;
+        let own = gateway.negotiation().cgroup().filter(|_| gateway.policy().mode() != Mode::Off);
+        let own = own.ok_or(HostError::Off)?;
         let own = rustix::fs::fstat(own).map_err(io::Error::from)?.st_ino;
         let exclusions = settings.exclusions();
         // First, so that there is no moment in which something could leave.
