@@ -10,6 +10,9 @@ use tracing::{debug, warn};
 /// Descriptors that a gateway opens besides those of its connections and of a scheduler.
 const OTHER_DESCRIPTORS: usize = 32;
 
+/// Further ones of a gateway that opens connections: of the programs that redirect them, and for their paths.
+const OPENING_DESCRIPTORS: usize = 16;
+
 /// With fewer, nothing is loaded that a gateway can do without.
 const FEW_DESCRIPTORS: u64 = 256;
 
@@ -42,10 +45,10 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// At most `max_connections` are carried; fewer, with a warning, if the limit of open files allows no more. A scheduler takes
-    /// `scheduler` descriptors.
-    pub(crate) fn new(limit: Rlimit, scheduler: usize, max_connections: usize) -> Capacity {
-        let (max_carried, max_accepted) = connections(limit, scheduler);
+    /// At most `max_connections` are carried; fewer, with a warning, if the limit of open files allows no more. So many descriptors are for
+    /// others than connections.
+    pub(crate) fn new(limit: Rlimit, others: usize, max_connections: usize) -> Capacity {
+        let (max_carried, max_accepted) = connections(limit, others);
         if max_carried < max_connections {
             warn!(
                 "this process's limit of open files (`ulimit -Hn`) allows {max_carried} connections at once: further ones wait"
@@ -105,11 +108,16 @@ pub(crate) fn is_low(limit: Rlimit) -> bool {
     limit.maximum.is_some_and(|maximum| maximum < FEW_DESCRIPTORS)
 }
 
-/// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides, if a scheduler takes
-/// `scheduler` descriptors.
-fn connections(limit: Rlimit, scheduler: usize) -> (usize, usize) {
+/// The descriptors that a gateway takes besides those of its connections and of a scheduler.
+pub(crate) fn descriptors(opens_connections: bool) -> usize {
+    OTHER_DESCRIPTORS + if opens_connections { OPENING_DESCRIPTORS } else { 0 }
+}
+
+/// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides, with so many descriptors
+/// for others.
+fn connections(limit: Rlimit, others: usize) -> (usize, usize) {
     let maximum = limit.maximum.and_then(|maximum| usize::try_from(maximum).ok()).unwrap_or(usize::MAX);
-    let descriptors = maximum.saturating_sub(OTHER_DESCRIPTORS + scheduler);
+    let descriptors = maximum.saturating_sub(others);
     let reserve = (descriptors / 5 * 2).min(MAX_RESERVE);
     let carried = ((descriptors - reserve) / DESCRIPTORS_PER_CONNECTION).clamp(MIN_CARRIED, MAX_CARRIED);
     let accepted = descriptors.saturating_sub(2 * carried).clamp(carried, MAX_CARRIED);
@@ -132,13 +140,15 @@ mod tests {
 
     #[test]
     fn descriptors_suffice_for_carried_and_accepted_sockets() {
-        let of = |maximum, scheduler| connections(Rlimit { current: None, maximum }, scheduler);
-        assert_eq!(of(Some(64), 0), (6, 20));
+        let of = |maximum, others| connections(Rlimit { current: None, maximum }, others);
+        assert_eq!(of(Some(64), descriptors(false)), (6, 20));
+        assert_eq!(of(Some(64), descriptors(true)), (4, 8));
         assert_eq!(of(Some(0), 7), (MIN_CARRIED, MIN_CARRIED));
         assert_eq!(of(None, 7), (MAX_CARRIED, MAX_CARRIED));
-        for (maximum, scheduler) in [(64, 0), (256, 7), (1024, 100), (4096, 7), (20_000, 7), (524_288, 7)] {
-            let (carried, accepted) = of(Some(maximum as u64), scheduler);
-            let others = OTHER_DESCRIPTORS + scheduler;
+        for (maximum, others) in
+            [(64, 32), (64, 48), (256, 39), (1024, 132), (4096, 39), (20_000, 55), (524_288, 39)]
+        {
+            let (carried, accepted) = of(Some(maximum as u64), others);
             assert!(carried <= accepted && 2 * carried + accepted + others <= maximum);
             assert!(carried >= (maximum - others) / 6, "{maximum}: {carried}");
         }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use crate::capacity::{Capacity, raise_descriptor_limit};
+use crate::capacity::{self, Capacity, raise_descriptor_limit};
 use crate::carry_error::CarryError;
 use crate::congestion_control::CongestionControl;
 use crate::connection_summary::summary;
@@ -94,8 +94,9 @@ impl Gateway {
             settings.policy.mode(),
             descriptor_limit,
         )?;
-        let capacity =
-            Capacity::new(descriptor_limit, congestion_control.descriptors(), settings.max_connections);
+        let descriptors =
+            capacity::descriptors(settings.opens_connections) + congestion_control.descriptors();
+        let capacity = Capacity::new(descriptor_limit, descriptors, settings.max_connections);
         let negotiation = Negotiation::start(settings.policy, settings.signal, check_not_protected, other)?;
         Ok(Gateway::new(
             settings,
@@ -544,6 +545,7 @@ pub(crate) mod tests {
     pub(crate) fn unprotected_settings() -> Settings {
         Settings {
             command: "test",
+            opens_connections: true,
             policy: ProtectionPolicy::Off,
             signal: NegotiationSignal::Option,
             identities: Identities::default(),

@@ -23,6 +23,8 @@ pub const REKEY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Durat
 pub struct Settings {
     /// The command it serves, for reports.
     pub command: &'static str,
+    /// Whether it opens connections, which takes descriptors for the programs that redirect them and for their paths.
+    pub opens_connections: bool,
     /// How its connections are protected.
     pub policy: ProtectionPolicy,
     /// What negotiates that in the TCP handshake; a flag takes mode `xor64`.

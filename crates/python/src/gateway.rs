@@ -102,6 +102,7 @@ impl Gateway {
         let identities = Identities::new(identity.as_deref(), trust, pins, clients);
         let settings = Settings {
             command: "library",
+            opens_connections: true,
             policy: ProtectionPolicy::new(mode, requirement).map_err(value_error)?,
             signal: NegotiationSignal::Option,
             identities: identities.map_err(|error| PyOSError::new_err(error.to_string()))?,

@@ -128,7 +128,8 @@ impl Protection {
         }
         let hybrid = peers.hybrid.or(config.hybrid).unwrap_or(true);
         let rekey_after = peers.rekey_after.or(config.rekey);
-        Ok(Settings { hybrid, rekey_after, ..self.settings(command, identities, config, default)? })
+        let settings = self.settings(command, identities, config, default)?;
+        Ok(Settings { opens_connections: true, hybrid, rekey_after, ..settings })
     }
 
     /// The settings of a gateway that accepts connections of these clients for these services, or without any, for the port that it
@@ -182,6 +183,7 @@ impl Protection {
         };
         Ok(Settings {
             command,
+            opens_connections: false,
             policy: ProtectionPolicy::new(mode, require)?,
             signal: self.negotiate.or(config.negotiate).unwrap_or_default(),
             identities,
