@@ -37,7 +37,7 @@ MAX_RATIO = 1.05
 TCP_CONGESTION = 13
 TIMEOUT = 300
 # A gateway that has just begun to listen loads programs, for some tenths of a second.
-START_S = 1
+STARTUP_S = 1
 
 
 class Transfers:
@@ -109,8 +109,8 @@ def read_all(connection, size):
         size -= len(part)
 
 
-def learn_neighbours(pair):
-    """Or the first transfer would take a round trip more."""
+def resolve_neighbours(pair):
+    """By ARP, for which the first transfer would take a round trip more."""
     for address in (pair.ETH, pair.WLAN):
         pair.client.tool("ping", "-q", "-c", "1", address)
 
@@ -134,7 +134,7 @@ def measure_gateways(pair, transfers):
             options = ("--mode", "sealed", "--require", "--scheduler", scheduler)
             serving = pair.serve(*options, to="127.0.0.1:9000", listen=f"[::]:{gateway}")
             client = pair.proxy(*options, *NAMED, listen=f"127.0.0.1:{proxy}")
-            time.sleep(START_S)
+            time.sleep(STARTUP_S)
             for variant in variants:
                 found[variant] = transfers.seconds_by_gateways(listener, proxy, gateway)
             for program in (client, serving):
@@ -153,7 +153,7 @@ def measure(arguments, cell):
     for _ in range(arguments.rounds):
         # The scheduler knows no path of a new network namespace.
         with pairs.built(functools.partial(pairs.Emulated, options=options)) as pair:
-            learn_neighbours(pair)
+            resolve_neighbours(pair)
             transfers = Transfers(pair, arguments.direction, SIZES[arguments.size], arguments.gateways)
             for variant, found in how(pair, transfers).items():
                 seconds[variant].append(found)

@@ -342,9 +342,8 @@ def outages():
 
 
 @contextlib.contextmanager
-def streaming(directory, direction: str, *options: str):
-    """A pair, and streams through its gateways, which use both links. `options`: of both gateways; default: `--require`."""
-    options = options or ("--require",)
+def streams_through_gateways(directory, direction: str, *options: str):
+    """A pair, and streams through its gateways, which use both links. `options`: of both gateways."""
     with built(UnevenPair(unique_id(), directory)) as pair:
         pair.add_route_by_wlan()
         listener = listen(pair.server)
@@ -360,7 +359,7 @@ def streaming(directory, direction: str, *options: str):
 
 @pytest.mark.parametrize("fault, links, seconds, direction", outages())
 def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
-    with streaming(tmp_path, direction) as (pair, streams), measuring(0.05):
+    with streams_through_gateways(tmp_path, direction, "--require") as (pair, streams), measuring(0.05):
         time.sleep(BEFORE_S)
         start = time.monotonic()
         with fault(pair, *links):
@@ -387,11 +386,11 @@ BURSTS = (128 + 2 * 64) << 10
 MOSTLY_UNSENT, MAX_UNSENT = BURSTS + 125_000, BURSTS + 300_000
 
 
-@pytest.mark.parametrize("mode", ["sealed", "off"])
+@pytest.mark.parametrize("options", [("--require",), ("--mode", "off")], ids=["sealed", "off"])
 @pytest.mark.parametrize("direction", ["up", "down"])
-def test_little_waits_in_subflows(tmp_path, direction, mode):
+def test_unsent_data_of_subflows_is_limited(tmp_path, direction, options):
     """What a failing path had not delivered is sent on the other behind what waits there; the kernel alone lets 700 kB wait."""
-    with streaming(tmp_path, direction, "--mode", mode) as (pair, [(stream, usage)]):
+    with streams_through_gateways(tmp_path, direction, *options) as (pair, [(stream, usage)]):
         sender, port = (pair.client, "dport") if direction == "up" else (pair.server, "sport")
         found = []
         for _ in range(40):
@@ -412,7 +411,10 @@ def test_little_waits_in_subflows(tmp_path, direction, mode):
 @pytest.mark.long
 def test_path_whose_nat_forgets_is_used_again(tmp_path, link, direction):
     """Nothing tells: packets of the old flows disappear for good."""
-    with streaming(tmp_path, direction) as (pair, [(stream, usage)]), measuring(0.05):
+    with (
+        streams_through_gateways(tmp_path, direction, "--require") as (pair, [(stream, usage)]),
+        measuring(0.05),
+    ):
         start = time.monotonic()
         with forgotten_flows(pair, link):
             time.sleep(AFTER_S)

@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 const OTHER_DESCRIPTORS: usize = 32;
 
 /// Further ones of a gateway that opens connections: of the programs that redirect them, and for their paths.
-const OPENING_DESCRIPTORS: usize = 16;
+const OUTBOUND_DESCRIPTORS: usize = 16;
 
 /// With fewer, nothing is loaded that a gateway can do without.
 const FEW_DESCRIPTORS: u64 = 256;
@@ -48,7 +48,7 @@ impl Capacity {
     /// At most `max_connections` are carried; fewer, with a warning, if the limit of open files allows no more. So many descriptors are for
     /// others than connections.
     pub(crate) fn new(limit: Rlimit, others: usize, max_connections: usize) -> Capacity {
-        let (max_carried, max_accepted) = connections(limit, others);
+        let (max_carried, max_accepted) = max_carried_and_accepted(limit, others);
         if max_carried < max_connections {
             warn!(
                 "this process's limit of open files (`ulimit -Hn`) allows {max_carried} connections at once: further ones wait"
@@ -109,13 +109,13 @@ pub(crate) fn is_low(limit: Rlimit) -> bool {
 }
 
 /// The descriptors that a gateway takes besides those of its connections and of a scheduler.
-pub(crate) fn descriptors(opens_connections: bool) -> usize {
-    OTHER_DESCRIPTORS + if opens_connections { OPENING_DESCRIPTORS } else { 0 }
+pub(crate) fn gateway_descriptors(opens_connections: bool) -> usize {
+    OTHER_DESCRIPTORS + if opens_connections { OUTBOUND_DESCRIPTORS } else { 0 }
 }
 
 /// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides, with so many descriptors
 /// for others.
-fn connections(limit: Rlimit, others: usize) -> (usize, usize) {
+fn max_carried_and_accepted(limit: Rlimit, others: usize) -> (usize, usize) {
     let maximum = limit.maximum.and_then(|maximum| usize::try_from(maximum).ok()).unwrap_or(usize::MAX);
     let descriptors = maximum.saturating_sub(others);
     let reserve = (descriptors / 5 * 2).min(MAX_RESERVE);
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn descriptors_suffice_for_carried_and_accepted_sockets() {
-        let of = |maximum, others| connections(Rlimit { current: None, maximum }, others);
-        assert_eq!(of(Some(64), descriptors(false)), (6, 20));
-        assert_eq!(of(Some(64), descriptors(true)), (4, 8));
+        let of = |maximum, others| max_carried_and_accepted(Rlimit { current: None, maximum }, others);
+        assert_eq!(of(Some(64), gateway_descriptors(false)), (6, 20));
+        assert_eq!(of(Some(64), gateway_descriptors(true)), (4, 8));
         assert_eq!(of(Some(0), 7), (MIN_CARRIED, MIN_CARRIED));
         assert_eq!(of(None, 7), (MAX_CARRIED, MAX_CARRIED));
         for (maximum, others) in

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use crate::capacity::{self, Capacity, raise_descriptor_limit};
+use crate::capacity::{Capacity, gateway_descriptors, raise_descriptor_limit};
 use crate::carry_error::CarryError;
 use crate::congestion_control::CongestionControl;
 use crate::connection_summary::summary;
@@ -94,9 +94,8 @@ impl Gateway {
             settings.policy.mode(),
             descriptor_limit,
         )?;
-        let descriptors =
-            capacity::descriptors(settings.opens_connections) + congestion_control.descriptors();
-        let capacity = Capacity::new(descriptor_limit, descriptors, settings.max_connections);
+        let others = gateway_descriptors(settings.opens_connections) + congestion_control.descriptors();
+        let capacity = Capacity::new(descriptor_limit, others, settings.max_connections);
         let negotiation = Negotiation::start(settings.policy, settings.signal, check_not_protected, other)?;
         Ok(Gateway::new(
             settings,

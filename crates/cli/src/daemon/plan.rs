@@ -127,7 +127,7 @@ impl Plan {
             Identities::new(config.identity.as_deref(), config.trust, config.pins.clone(), None)?;
         let default = required.then_some(Requirement::Mode);
         let mut settings = Protection::of_file().settings("daemon", identities, config, default)?;
-        settings.opens_connections = self.outbound.is_some() || self.router.is_some();
+        settings.opens_connections = self.outbound.is_some();
         let is_exit = self.services.iter().any(|service| matches!(service.role, ServiceRole::Exit(_)));
         if is_exit && !settings.identities.has_key_pair() {
             bail!(

@@ -44,7 +44,7 @@ pub(crate) struct Negotiation {
     policy: ProtectionPolicy,
     kernel: Option<KernelNegotiation>,
     /// The one that the gateway is in if it does not negotiate; `None` if it may not create one.
-    plain_cgroup: Option<GatewayCgroup>,
+    cgroup_if_off: Option<GatewayCgroup>,
     pub(crate) warn_once: WarnOnce,
 }
 
@@ -70,13 +70,13 @@ impl GatewayCgroup {
         Ok(GatewayCgroup { _unsent_limit: unsent_limit.ok(), cgroup })
     }
 
-    /// For a gateway that does not negotiate.
-    fn without_negotiation() -> Option<GatewayCgroup> {
+    /// Creates and enters a cgroup for a gateway that does not negotiate, which works without one as well.
+    fn create_if_permitted() -> Option<GatewayCgroup> {
         if !has_mptcp() || MissingCapabilities::for_bpf().is_some() {
             return None;
         }
         let entered = Cgroup::create_below_current("gateway").and_then(GatewayCgroup::enter);
-        entered.inspect_err(|error| debug!("subflows hold as much as the kernel hands to them: {error}")).ok()
+        entered.inspect_err(|error| debug!("the gateway has no cgroup of its own: {error}")).ok()
     }
 }
 
@@ -139,8 +139,8 @@ impl Negotiation {
                 }
             },
         };
-        let plain_cgroup = kernel.is_none().then(GatewayCgroup::without_negotiation).flatten();
-        Ok(Negotiation { policy, kernel, plain_cgroup, warn_once: WarnOnce::default() })
+        let cgroup_if_off = if kernel.is_none() { GatewayCgroup::create_if_permitted() } else { None };
+        Ok(Negotiation { policy, kernel, cgroup_if_off, warn_once: WarnOnce::default() })
     }
 
     /// The policy in force: `Off` if this host cannot protect.
@@ -159,10 +159,10 @@ impl Negotiation {
         self.kernel.as_ref().map_or(Ok(()), |kernel| kernel.negotiator.replace_programs())
     }
 
-    /// The cgroup that the gateway is in, if it is in one of its own, as always when it negotiates.
+    /// The cgroup of its own that the gateway is in: always, if it negotiates.
     pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
         let kernel = self.kernel.as_ref().map(|kernel| &kernel.cgroup);
-        kernel.or(self.plain_cgroup.as_ref()).map(|entered| &entered.cgroup)
+        kernel.or(self.cgroup_if_off.as_ref()).map(|entered| &entered.cgroup)
     }
 
     /// Judges a connection's handshake by the policy in force or a stricter one. Warns, once per peer, if it is carried

@@ -113,8 +113,10 @@ impl Host {
         if !has_context_cast() {
             return Err(HostError::Kernel("bpf_cast_to_kern_ctx (Linux 6.2)"));
         }
-        let own = gateway.negotiation().cgroup().filter(|_| gateway.policy().mode() != Mode::Off);
-        let own = own.ok_or(HostError::Off)?;
+        if gateway.policy().mode() == Mode::Off {
+            return Err(HostError::Off);
+        }
+        let own = gateway.negotiation().cgroup().ok_or(HostError::Off)?;
         let own = rustix::fs::fstat(own).map_err(io::Error::from)?.st_ino;
         let exclusions = settings.exclusions();
         // First, so that there is no moment in which something could leave.

@@ -34,13 +34,13 @@ pub(super) struct DataAcks {
 impl DataAcks {
     /// Marks the subflow with the longest round trip dead if the peer has dropped data: once it is closed, the kernel retransmits that.
     /// `health` is that of the connection's subflows, as [`Liveness::judge`](super::liveness::Liveness) has just found.
-    pub(super) fn mark_for_retransmission(
+    pub(super) fn mark_dead_if_dropped(
         &mut self,
         now: Instant,
         connection: &FullInfo,
         health: &mut [Health],
     ) {
-        if let Some(slowest) = self.slowest_if_dropped(now, connection, health) {
+        if let Some(slowest) = self.subflow_to_close(now, connection, health) {
             let (local, remote) = connection.subflows[slowest].ends();
             debug!(
                 "the peer has dropped data that it acknowledged: the subflow from {local} to {remote} is closed"
@@ -49,12 +49,7 @@ impl DataAcks {
         }
     }
 
-    fn slowest_if_dropped(
-        &mut self,
-        now: Instant,
-        connection: &FullInfo,
-        health: &[Health],
-    ) -> Option<usize> {
+    fn subflow_to_close(&mut self, now: Instant, connection: &FullInfo, health: &[Health]) -> Option<usize> {
         let FullInfo { info, subflows } = connection;
         let moved = std::mem::replace(&mut self.snd_una, info.snd_una) != info.snd_una;
         if moved || info.snd_una == info.write_seq {
@@ -110,11 +105,14 @@ mod tests {
             tcp.rtt_us = [50_000, 30_000][index];
             subflow
         };
-        FullInfo { info: testing::connection(snd_una, 1_000_000), subflows: vec![subflow(0), subflow(1)] }
+        FullInfo {
+            info: testing::connection_info(snd_una, 1_000_000),
+            subflows: vec![subflow(0), subflow(1)],
+        }
     }
 
     /// Each subflow sends, and has all of the look before acknowledged; the connection's DATA_ACK does not move.
-    fn dropping(number: u64) -> FullInfo {
+    fn connection_with_dropped_data(number: u64) -> FullInfo {
         connection(500, [1000 * number; 2], [(1000 * number).saturating_sub(500); 2])
     }
 
@@ -123,11 +121,7 @@ mod tests {
         let (mut data_acks, start) = (DataAcks::default(), Instant::now());
         let look = |(number, state): (u32, FullInfo)| {
             let mut health = [Health::Answering; 2];
-            data_acks.mark_for_retransmission(
-                start + number * Duration::from_millis(50),
-                &state,
-                &mut health,
-            );
+            data_acks.mark_dead_if_dropped(start + number * Duration::from_millis(50), &state, &mut health);
             health.iter().position(|health| *health == Health::Dead)
         };
         (0..).zip(states).map(look).collect()
@@ -166,7 +160,7 @@ mod tests {
     #[test]
     fn peer_that_does_not_read_has_dropped_nothing() {
         let closed_window = |number: u64| {
-            let mut state = dropping(number);
+            let mut state = connection_with_dropped_data(number);
             state.subflows[1].tcp.peer_window = Some(MIN_PEER_WINDOW - 1);
             state
         };
@@ -175,7 +169,7 @@ mod tests {
 
     #[test]
     fn one_subflow_is_closed_per_second() {
-        let found = dead_subflows((0..60).map(dropping));
+        let found = dead_subflows((0..60).map(connection_with_dropped_data));
         let closed: Vec<usize> = (0..60).filter(|number| found[*number].is_some()).collect();
         assert_eq!(closed, [2, 22, 42]);
     }
@@ -183,7 +177,7 @@ mod tests {
     #[test]
     fn only_subflow_is_kept() {
         let alone = |number: u64| {
-            let mut state = dropping(number);
+            let mut state = connection_with_dropped_data(number);
             state.subflows.truncate(1);
             state
         };

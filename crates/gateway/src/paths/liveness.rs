@@ -67,7 +67,7 @@ struct PreviousTimeout {
 }
 
 impl PreviousTimeout {
-    fn applies(&self, delivered: Option<u32>) -> bool {
+    fn is_in_force(&self, delivered: Option<u32>) -> bool {
         let (Some(then), Some(now)) = (self.delivered, delivered) else { return false };
         now.wrapping_sub(then) < SEVERAL
     }
@@ -138,7 +138,7 @@ impl Liveness {
                 (wait.since.max(acknowledged), previous_timeout)
             }
         };
-        let previous_timeout = previous_timeout.filter(|previous| previous.applies(tcp.delivered));
+        let previous_timeout = previous_timeout.filter(|previous| previous.is_in_force(tcp.delivered));
         let timeout = if opening { OPEN_TIMEOUT } else { silence_timeout(tcp) };
         let timeout = previous_timeout.map_or(timeout, |previous| timeout.min(previous.timeout));
         let wait = Wait { since, timeout, delivered: tcp.delivered, previous_timeout };
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_counts_once() {
+    fn silence_timeout_contains_the_queue_once() {
         let found = judge_until(400, |ms| {
             let mut second = established(2, 9, ms);
             (second.tcp.rtt_us, second.tcp.min_rtt_us) = (200_000, Some(50_000));

@@ -19,7 +19,7 @@ pub(crate) fn subflow(number: u8, state: State) -> Subflow {
 }
 
 /// A connection that has sent up to `write_seq`, of which the peer has acknowledged what precedes `snd_una`.
-pub(crate) fn connection(snd_una: u64, write_seq: u64) -> Info {
+pub(crate) fn connection_info(snd_una: u64, write_seq: u64) -> Info {
     Info {
         token: Token(1),
         write_seq,

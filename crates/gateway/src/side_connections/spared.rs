@@ -97,7 +97,7 @@ impl AssignedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::testing::{self, connection};
+    use crate::paths::testing::{self, connection_info};
 
     fn subflow(number: u8, given: u64) -> Subflow {
         let mut subflow = testing::subflow(number, State::Established);
@@ -126,7 +126,12 @@ mod tests {
         // After a write at this time.
         let mut is_overdue = |ms, snd_una, write_seq| {
             let now = start + Duration::from_millis(ms);
-            acknowledgments.is_overdue(now, now, &connection(snd_una, write_seq), Duration::from_millis(40))
+            acknowledgments.is_overdue(
+                now,
+                now,
+                &connection_info(snd_una, write_seq),
+                Duration::from_millis(40),
+            )
         };
         assert!(!is_overdue(0, 0, 100));
         assert!(!is_overdue(40, 100, 200), "the first is acknowledged");
@@ -147,7 +152,7 @@ mod tests {
             acknowledgments.is_overdue(
                 now,
                 written,
-                &connection(snd_una, write_seq),
+                &connection_info(snd_una, write_seq),
                 Duration::from_millis(40),
             )
         };
