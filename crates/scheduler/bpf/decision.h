@@ -109,12 +109,24 @@ static inline __u32 least_rtt(const struct plait_path *path)
 	return path->rtt < path->rtt_min ? path->rtt : path->rtt_min;
 }
 
+/*
+ * Whether a closed subflow is to send a burst so that the peer enlarges its window: the peer sizes it by the subflows in use, and one for a near
+ * path alone may be too small for a distant one for good. What the others cannot send meanwhile is to be less than a thirty-second of what they
+ * have sent; half of that with each further trial, as the window may be fixed.
+ */
+static inline int is_window_trial_due(const struct plait_question *question, __u64 missing)
+{
+	return !question->is_open && question->window_trials < PLAIT_MAX_WINDOW_TRIALS &&
+	       missing <= question->busy_bytes / 32 >> question->window_trials;
+}
+
 static inline __u32 decide_by_ecf(struct plait_question *question)
 {
 	__u64 time = burst_time(&question->mine), others;
 	/* The receiver's buffer grows with the time that the slowest subflow takes, once that is used. */
 	__u64 queued = expected_bytes(question), window = question->window + question->window / 4;
 	__u64 send_buffer = question->send_buffer;
+	__u32 reason = PLAIT_REASON_WINDOW;
 
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))
@@ -140,10 +152,14 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	if (others > queued)
 		return close_by(question, PLAIT_REASON_LATE);
 	/* While a buffer is full, the others lose time; but the burst itself is not theirs to send. */
-	if (others > (window < send_buffer ? window : send_buffer) + PLAIT_BURST)
+	if (others > send_buffer + PLAIT_BURST)
+		return close_by(question, PLAIT_REASON_WINDOW);
+	if (others <= window + PLAIT_BURST)
+		reason = PLAIT_REASON_IN_TIME;
+	else if (!is_window_trial_due(question, others - window - PLAIT_BURST))
 		return close_by(question, PLAIT_REASON_WINDOW);
 	/* The kernel's scheduler then knows its rate, and packets do not wait for each other. */
-	return limit_by(question, in_time_rate(&question->mine), PLAIT_REASON_IN_TIME);
+	return limit_by(question, in_time_rate(&question->mine), reason);
 }
 
 /* Whether a connection has more to send than takes a moment. */

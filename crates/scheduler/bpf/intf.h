@@ -19,6 +19,9 @@
 #define PLAIT_FIRST_TRIAL 3
 #define PLAIT_NEXT_TRIAL 4
 
+/* Bursts that a subflow sends at most so that the peer enlarges its window. */
+#define PLAIT_MAX_WINDOW_TRIALS 15
+
 /* Words of 8 bytes in a socket (icsk_ca_priv) that are left to cubic; the loader checks that it needs no more. */
 #define PLAIT_CUBIC_WORDS 8
 
@@ -48,7 +51,8 @@ enum plait_reason {
 	PLAIT_REASON_FAST,    /* open: a burst arrives almost as early as on the best subflow */
 	PLAIT_REASON_IN_TIME, /* open: a burst arrives before the data runs out */
 	PLAIT_REASON_LATE,    /* closed: the best subflow would have sent all data before a burst arrives */
-	PLAIT_REASON_WINDOW,  /* closed: a buffer of either end would be full before a burst arrives */
+	/* closed: a buffer of either end would be full before a burst arrives; limited: so that the peer enlarges its window */
+	PLAIT_REASON_WINDOW,
 	PLAIT_REASON_UNKNOWN, /* its rate was not measured: closed, unless its round-trip time is at most a millisecond */
 	PLAIT_REASON_RTT,    /* closed: another subflow has a lower round-trip time */
 	PLAIT_REASON_SHARE,  /* limited: it is ahead of its share */
@@ -80,7 +84,9 @@ struct plait_question {
 	__u64 busy_bytes; /* bytes of them that the best sent without a pause, if the program has more */
 	/* us: of a subflow whose congestion window is small, further round trips until a burst was sent */
 	__u32 start;
-	__u32 send_buffer; /* bytes to be sent or acknowledged that it may hold */
+	__u32 send_buffer;   /* bytes to be sent or acknowledged that it may hold */
+	__u32 window_trials; /* bursts that the subflow sent so that the peer enlarges its window */
+	__u32 padding;
 	/* `weighted`: bytes sent in excess of the share, beside the subflow that is the most behind. */
 	__s64 ahead;
 	__u64 share_rate; /* the share of the rate of that subflow, bytes per second */
@@ -96,7 +102,7 @@ struct plait_question {
 	__u32 reason; /* enum plait_reason */
 };
 
-_Static_assert(sizeof(struct plait_question) == 128, "the size that Rust reads");
+_Static_assert(sizeof(struct plait_question) == 136, "the size that Rust reads");
 
 enum plait_path_kind {
 	PLAIT_PATH_INTERFACE = 1,

@@ -180,12 +180,15 @@ static __always_inline void decide(struct sock *sk)
 		question->send_buffer = max_send_buffer(sk, subflow->conn);
 		question->sent = msk->bytes_sent;
 		question->is_open = state->gate <= GATE_LIMITED;
+		question->window_trials = state->window_trials;
 		/* A moment without data closes no near subflow: its requests for acknowledgments would be used up long before there is more. */
 		if (!more && !(question->is_open && is_near(&question->mine)))
 			question->busy_bytes = 0;
 		question->start = start_time((struct tcp_sock *)sk, &question->mine);
 		set_targets(question);
 		rate = decide_for(question, scheduler);
+		if (rate && question->reason == PLAIT_REASON_WINDOW)
+			state->window_trials++;
 	}
 	set_gate(sk, question, options.max_rate && rate > options.max_rate ? options.max_rate : rate);
 }

@@ -33,8 +33,9 @@ struct subflow_state {
 	};
 	__u16 measured; /* when the rate was, in 2^20 us; until then, when the subflow was established */
 	__u16 decided;	/* in 2^8 us */
-	__u16 keepalive_idle; /* the one that the program asked for, seconds; 0: it is in force */
-	__u8 gate;
+	__u16 keepalive_idle;	    /* the one that the program asked for, seconds; 0: it is in force */
+	__u8 gate : 4;		    /* enum gate */
+	__u8 window_trials : 4;	    /* bursts sent so that the peer enlarges its window */
 	__u8 reason : 4;	    /* enum plait_reason */
 	__u8 is_continuous : 1;	    /* train_start is in the middle of a train */
 	__u8 is_remembered : 1;	    /* the rate is in known_paths */

@@ -65,7 +65,8 @@ pub enum Reason {
     InTime,
     /// What it carried would arrive after the others have sent everything.
     Late,
-    /// The receive window or the send buffer would be full before what it carried arrives.
+    /// The receive window or the send buffer would be full before what it carried arrives; if it is limited, it sends a
+    /// burst by which the peer may enlarge its window.
     Window,
     /// The rate of its path is not known.
     Unknown,

@@ -75,7 +75,11 @@ fn ecf(question: &plait_question) -> Option<bool> {
     let start = f64::from(question.start) / 1e6;
     let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
     let expected = question.queued as f64 + question.busy_bytes as f64 / 8.0;
-    let buffer = (question.window as f64 * 1.25 * factor).min(f64::from(question.send_buffer))
+    let trial = match (question.is_open, question.window_trials) {
+        (0, trials @ 0..15) => question.busy_bytes as f64 / 32.0 / f64::from(1 << trials),
+        _ => 0.0,
+    };
+    let buffer = (question.window as f64 * 1.25 * factor + trial).min(f64::from(question.send_buffer))
         + f64::from(PLAIT_BURST);
     let carried_over_limit = question.best.rate as f64 * time_with_start / buffer.min(expected * factor);
     if !open && (carried_over_limit - 1.0).abs() < 0.01 + 1e-6 / time {
@@ -96,18 +100,22 @@ fn any_path() -> impl Strategy<Value = plait_path> {
 
 fn any_question(scheduler: Scheduler) -> impl Strategy<Value = plait_question> {
     let bytes = || (0.0f64..34.0).prop_map(|exponent| exponent.exp2() as u64);
-    (any_path(), any_path(), [bytes(), bytes(), bytes(), bytes()], 0..4_000_000u32, 0..2u32).prop_map(
-        move |(mine, best, [queued, window, send_buffer, busy_bytes], start, is_open)| plait_question {
-            mine,
-            best,
-            queued,
-            window,
-            send_buffer: send_buffer.try_into().unwrap_or(u32::MAX),
-            busy_bytes,
-            start,
-            is_open,
-            scheduler: scheduler.number(),
-            ..Zeroable::zeroed()
+    let paths = (any_path(), any_path());
+    (paths, [bytes(), bytes(), bytes(), bytes()], 0..4_000_000u32, 0..2u32, 0..16u32).prop_map(
+        move |((mine, best), [queued, window, send_buffer, busy_bytes], start, is_open, window_trials)| {
+            plait_question {
+                mine,
+                best,
+                queued,
+                window,
+                send_buffer: send_buffer.try_into().unwrap_or(u32::MAX),
+                busy_bytes,
+                start,
+                is_open,
+                window_trials,
+                scheduler: scheduler.number(),
+                ..Zeroable::zeroed()
+            }
         },
     )
 }
@@ -176,6 +184,28 @@ fn ecf_uses_equal_paths_and_slow_ones_only_beside_much_data() {
     // So it does while the send buffer is, which is not to grow.
     assert!(!is_open_with_send_buffer(mbit(5.0, 50.0), 315_000));
     assert!(is_open_with_send_buffer(mbit(5.0, 50.0), 330_000));
+}
+
+#[test]
+fn ecf_tries_a_path_for_which_the_window_is_too_small() {
+    if !can_run("ecf_tries_a_path_for_which_the_window_is_too_small") {
+        return;
+    }
+    let object = load();
+    let base = question(Scheduler::Ecf, mbit(5.0, 50.0), mbit(20.0, 20.0), 9_000_000);
+    let is_open = |busy_bytes, window_trials, is_open| {
+        ask(&object, plait_question { window: 250_000, busy_bytes, window_trials, is_open, ..base })
+    };
+    // The fast path would send 387 kB meanwhile, and loses 9.2 kB of that: a thirty-second of 294 kB.
+    assert!(!is_open(280_000, 0, 0) && is_open(310_000, 0, 0));
+    assert!(!is_open(560_000, 1, 0) && is_open(620_000, 1, 0));
+    assert!(is_open(1 << 40, 14, 0) && !is_open(1 << 40, 15, 0));
+    // One that is open was to show it already; what the send buffer lacks, no peer can give.
+    let is_limited = |is_open, send_buffer| {
+        let question = plait_question { window: 200_000, busy_bytes: 1 << 40, is_open, send_buffer, ..base };
+        !ask(&object, question)
+    };
+    assert!(is_limited(1, u32::MAX) && is_limited(0, 300_000) && !is_limited(0, 400_000));
 }
 
 #[test]
