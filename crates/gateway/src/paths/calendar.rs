@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use chrono::{Datelike, Days, Months, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
 use plait_config::TextError;
+use serde::{Deserialize, Serialize};
 
 /// A time of each day, such as `22:00-06:00`, from its first minute until before its last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +59,11 @@ impl fmt::Display for Schedule {
     }
 }
 
+/// A clock that shows an earlier day was not set yet, as that of a machine without a battery when it starts.
+const EARLIEST_TODAY: NaiveDate = NaiveDate::from_ymd_opt(2026, 1, 1).expect("a date");
+
 /// How often a quota is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Period {
     /// Each day at midnight.
     Day,
@@ -93,10 +97,11 @@ impl Period {
     }
 
     /// The first day of the period that counts, if use is known since a day. A clock that was set back does not begin another
-    /// one.
+    /// one; but a period after the next one was begun by a clock that had been set forward by mistake.
     pub fn current(self, since: Option<NaiveDate>, today: NaiveDate) -> NaiveDate {
         let start = self.start(today);
-        since.map_or(start, |since| since.max(start))
+        let plausible = since.filter(|since| *since <= self.next(today) || today < EARLIEST_TODAY);
+        plausible.map_or(start, |since| since.max(start))
     }
 }
 
@@ -219,6 +224,19 @@ mod tests {
         assert_eq!(period.current(since, date("2026-11-30")), date("2026-11-01"));
         assert_eq!(period.current(since, date("2026-12-01")), date("2026-12-01"));
         assert_eq!(period.current(None, date("2026-10-31")), date("2026-10-01"));
+        assert_eq!(
+            period.current(since, date("1970-01-01")),
+            date("2026-11-01"),
+            "a clock that was not set yet"
+        );
+    }
+
+    #[test]
+    fn clock_that_was_set_forward_by_mistake_begins_no_period_for_good() {
+        let period = Period::Month { reset_day: 1 };
+        assert_eq!(period.current(Some(date("2038-01-01")), date("2026-11-30")), date("2026-11-01"));
+        assert_eq!(Period::Day.current(Some(date("2026-11-30")), date("2026-11-28")), date("2026-11-28"));
+        assert_eq!(Period::Day.current(Some(date("2026-11-30")), date("2026-11-29")), date("2026-11-30"));
     }
 
     /// A time zone whose clock goes from 02:00 to 03:00 on 2026-03-29, and from 03:00 to 02:00 on 2026-10-25.

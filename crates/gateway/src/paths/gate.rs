@@ -378,10 +378,10 @@ impl PathGate {
             let bytes = counted - before.map_or(0, |before| before.counted);
             // At once: to write it takes time.
             kernel.note(number, quota, bytes);
-            let since = quota.period.current(before.map(|before| before.since), now.date());
             counts.push((number, rule, quota, counted));
             let reached = kernel.is_shared.then_some(KernelCount { rule: number, bytes: counted });
-            updates.push(QuotaUpdate { rule: rule.pattern.to_string(), since, bytes, reached });
+            let (rule, period) = (rule.pattern.to_string(), quota.period);
+            updates.push(QuotaUpdate { rule, period, today: now.date(), bytes, reached });
         }
         if updates.is_empty() {
             return Ok(false);

@@ -15,6 +15,7 @@ use plait_config::with_path;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::calendar::Period;
 use crate::trust::{directories_of, private_directory, state_directory};
 
 /// What was used of a quota.
@@ -31,8 +32,10 @@ pub struct QuotaUse {
 pub(crate) struct QuotaUpdate {
     /// What the rule matches.
     pub(crate) rule: String,
-    /// The first day of the current period: what was used before does not count any longer.
-    pub(crate) since: NaiveDate,
+    /// How often the quota is given.
+    pub(crate) period: Period,
+    /// The local date: what was used in an earlier period does not count any longer.
+    pub(crate) today: NaiveDate,
     /// Bytes.
     pub(crate) bytes: u64,
     /// The kernel's count that these bytes reach, if the monitor reads it, too.
@@ -99,12 +102,11 @@ impl QuotaFile {
         let _lock = self.lock().map_err(|error| with_path(error, &self.0))?;
         let before = self.read()?;
         let mut uses = before.clone();
-        for QuotaUpdate { rule, since, bytes, .. } in updates {
-            let usage = uses.entry(rule.clone()).or_insert(QuotaUse { since: *since, bytes: 0 });
-            if usage.since < *since {
-                *usage = QuotaUse { since: *since, bytes: 0 };
-            }
-            usage.bytes = usage.bytes.saturating_add(*bytes);
+        for QuotaUpdate { rule, period, today, bytes, .. } in updates {
+            let used = uses.get(rule);
+            let since = period.current(used.map(|used| used.since), *today);
+            let before = used.filter(|used| used.since >= since).map_or(0, |used| used.bytes);
+            uses.insert(rule.clone(), QuotaUse { since, bytes: before.saturating_add(*bytes) });
         }
         if uses == before && !sync {
             return Ok(uses);
@@ -139,8 +141,9 @@ impl QuotaFile {
 mod tests {
     use super::*;
 
-    fn update(rule: &str, since: &str, bytes: u64) -> QuotaUpdate {
-        QuotaUpdate { rule: rule.into(), since: since.parse().expect("a date"), bytes, reached: None }
+    fn update(rule: &str, today: &str, bytes: u64) -> QuotaUpdate {
+        let (period, today) = (Period::Month { reset_day: 1 }, today.parse().expect("a date"));
+        QuotaUpdate { rule: rule.into(), period, today, bytes, reached: None }
     }
 
     #[test]
@@ -167,13 +170,16 @@ mod tests {
     fn period_begins_once() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = QuotaFile(directory.path().join("path-quotas.json"));
-        let add = |since, bytes| {
-            let uses = file.add(&[update("a", since, bytes)], false).expect("written");
+        let add = |today, bytes| {
+            let uses = file.add(&[update("a", today, bytes)], false).expect("written");
             (uses["a"].since.to_string(), uses["a"].bytes)
         };
-        assert_eq!(add("2026-11-01", 5), ("2026-11-01".into(), 5));
+        assert_eq!(add("2026-11-30", 5), ("2026-11-01".into(), 5));
         assert_eq!(add("2026-12-01", 2), ("2026-12-01".into(), 2));
-        assert_eq!(add("2026-11-01", 3), ("2026-12-01".into(), 5), "the clock was set back");
+        assert_eq!(add("2026-11-30", 3), ("2026-12-01".into(), 5), "the clock was set back");
+        assert_eq!(add("2038-01-19", 1), ("2038-01-01".into(), 1), "the clock was set forward");
+        assert_eq!(add("2026-12-02", 1), ("2026-12-01".into(), 2), "and corrected");
+        assert_eq!(add("1970-01-01", 1), ("2026-12-01".into(), 3), "it is not set yet");
     }
 
     #[test]
