@@ -90,11 +90,16 @@ static inline __u64 carried(__u64 rate, __u64 us)
 
 /*
  * Bytes that the connection is expected to send: nobody knows how much a program has that has more, but one that has
- * sent for long mostly goes on for long. If it does not, the last burst is late by no more than an eighth of that time.
+ * sent for long mostly goes on for long. If it does not, the last burst is late: by no more than a twentieth of that time, or a quarter of what the
+ * subflow saves if the program sends as much again, which is an eighth of that time for two subflows of the same rate.
  */
 static inline __u64 expected_bytes(const struct plait_question *question)
 {
-	return question->queued + question->busy_bytes / 8;
+	__u64 share = 1024 * question->mine.rate / (question->mine.rate + question->best.rate + 1);
+	__u64 saved = question->busy_bytes / 1024 * share;
+
+	return question->queued +
+	       (saved / 4 > question->busy_bytes / 20 ? saved / 4 : question->busy_bytes / 20);
 }
 
 /* To what one is limited whose data arrives in time: more than its rate, so that a higher one shows. */

@@ -2,7 +2,7 @@
 /*
  * The send buffer of a connection: data stays in it until all before it was acknowledged. While a slow subflow carries a burst, it has to
  * hold what the fast ones send meanwhile, or they run dry. The kernel makes it the sum of those of the subflows, which it sizes by their
- * congestion windows alone.
+ * congestion windows alone. It does not enlarge one while its congestion window is full, as it is in slow start: there a subflow would run dry, too.
  */
 #ifndef PLAIT_SCHEDULER_SEND_BUFFER_H
 #define PLAIT_SCHEDULER_SEND_BUFFER_H
@@ -13,6 +13,8 @@
 #define SEND_BUFFER_WINDOWS 2
 /* The least window that it multiplies, in segments. */
 #define INITIAL_WINDOW 10
+/* The least size of a subflow's part of the send buffer, in segments: what slow start sends within three round trips. */
+#define MIN_SEND_BUFFER 80
 /* The least that it adds to the payload of a segment, in bytes. */
 #define SEGMENT_OVERHEAD 512
 /* The program has set the size, and the kernel leaves it (SO_SNDBUF). */
@@ -82,6 +84,7 @@ static __always_inline __u32 send_buffer_windows(struct sock *sk)
 	struct mptcp_subflow_context *subflow = subflow_of(sk);
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	__u64 segments = tcp->snd_cwnd > INITIAL_WINDOW ? tcp->snd_cwnd : INITIAL_WINDOW, bytes;
+	__u32 windows, least = MIN_SEND_BUFFER / segments;
 
 	if (!subflow || !subflow->conn)
 		return SEND_BUFFER_WINDOWS;
@@ -90,7 +93,8 @@ static __always_inline __u32 send_buffer_windows(struct sock *sk)
 	/* The kernel's limit is far below, and the product is an int there. */
 	if (bytes > 1 << 28)
 		bytes = 1 << 28;
-	return SEND_BUFFER_WINDOWS + bytes / (segments * segment_truesize(tcp));
+	windows = SEND_BUFFER_WINDOWS + bytes / (segments * segment_truesize(tcp));
+	return windows > least ? windows : least;
 }
 
 #endif

@@ -74,7 +74,8 @@ fn ecf(question: &plait_question) -> Option<bool> {
     }
     let start = f64::from(question.start) / 1e6;
     let time_with_start = sending.max(start) + f64::from(question.mine.rtt) / 1e6;
-    let expected = question.queued as f64 + question.busy_bytes as f64 / 8.0;
+    let share = question.mine.rate as f64 / (question.mine.rate + question.best.rate) as f64;
+    let expected = question.queued as f64 + question.busy_bytes as f64 * (share / 4.0).max(0.05);
     let trial = match (question.is_open, question.window_trials) {
         (0, trials @ 0..15) => question.busy_bytes as f64 / 32.0 / f64::from(1 << trials),
         _ => 0.0,
@@ -235,16 +236,18 @@ fn ecf_starts_a_distant_path_only_beside_much_data() {
 }
 
 #[test]
-fn ecf_expects_an_eighth_more_of_what_was_sent_without_a_pause() {
-    if !can_run("ecf_expects_an_eighth_more_of_what_was_sent_without_a_pause") {
+fn ecf_expects_more_of_what_was_sent_without_a_pause() {
+    if !can_run("ecf_expects_more_of_what_was_sent_without_a_pause") {
         return;
     }
     let object = load();
-    let is_open = |queued, busy_bytes| {
-        let question = question(Scheduler::Ecf, mbit(20.0, 200.0), mbit(20.0, 20.0), 9_000_000);
-        ask(&object, plait_question { queued, busy_bytes, ..question })
+    let is_open = |rate, busy_bytes| {
+        let question = question(Scheduler::Ecf, mbit(rate, 200.0), mbit(20.0, 20.0), 9_000_000);
+        ask(&object, plait_question { queued: 300_000, busy_bytes, ..question })
     };
-    assert!(!is_open(300_000, 2_000_000) && is_open(300_000, 2_200_000));
+    // 266 kB more, an eighth, as it carries half; 462 kB more, a twentieth.
+    assert!(!is_open(20.0, 2_080_000) && is_open(20.0, 2_200_000));
+    assert!(!is_open(5.0, 9_000_000) && is_open(5.0, 9_500_000));
 }
 
 #[test]
