@@ -48,7 +48,7 @@ impl Capacity {
     /// At most `max_connections` are carried; fewer, with a warning, if the limit of open files allows no more. So many descriptors are for
     /// others than connections.
     pub(crate) fn new(limit: Rlimit, others: usize, max_connections: usize) -> Capacity {
-        let (max_carried, max_accepted) = max_carried_and_accepted(limit, others);
+        let (max_carried, max_accepted) = connection_limits(limit, others);
         if max_carried < max_connections {
             warn!(
                 "this process's limit of open files (`ulimit -Hn`) allows {max_carried} connections at once: further ones wait"
@@ -115,7 +115,7 @@ pub(crate) fn gateway_descriptors(opens_connections: bool) -> usize {
 
 /// How many connections the limit of open files allows to carry at once, and how many accepted sockets besides, with so many descriptors
 /// for others.
-fn max_carried_and_accepted(limit: Rlimit, others: usize) -> (usize, usize) {
+fn connection_limits(limit: Rlimit, others: usize) -> (usize, usize) {
     let maximum = limit.maximum.and_then(|maximum| usize::try_from(maximum).ok()).unwrap_or(usize::MAX);
     let descriptors = maximum.saturating_sub(others);
     let reserve = (descriptors / 5 * 2).min(MAX_RESERVE);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn descriptors_suffice_for_carried_and_accepted_sockets() {
-        let of = |maximum, others| max_carried_and_accepted(Rlimit { current: None, maximum }, others);
+        let of = |maximum, others| connection_limits(Rlimit { current: None, maximum }, others);
         assert_eq!(of(Some(64), gateway_descriptors(false)), (6, 20));
         assert_eq!(of(Some(64), gateway_descriptors(true)), (4, 8));
         assert_eq!(of(Some(0), 7), (MIN_CARRIED, MIN_CARRIED));

@@ -95,11 +95,10 @@ static inline __u64 carried(__u64 rate, __u64 us)
  */
 static inline __u64 expected_bytes(const struct plait_question *question)
 {
-	__u64 share = 1024 * question->mine.rate / (question->mine.rate + question->best.rate + 1);
-	__u64 saved = question->busy_bytes / 1024 * share;
+	__u64 share = 1024 * question->mine.rate / ((question->mine.rate + question->best.rate) ?: 1);
+	__u64 by_gain = question->busy_bytes / 1024 * share / 4, least = question->busy_bytes / 20;
 
-	return question->queued +
-	       (saved / 4 > question->busy_bytes / 20 ? saved / 4 : question->busy_bytes / 20);
+	return question->queued + (by_gain > least ? by_gain : least);
 }
 
 /* To what one is limited whose data arrives in time: more than its rate, so that a higher one shows. */
@@ -131,7 +130,6 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	/* The receiver's buffer grows with the time that the slowest subflow takes, once that is used. */
 	__u64 queued = expected_bytes(question), window = question->window + question->window / 4;
 	__u64 send_buffer = question->send_buffer;
-	__u32 reason = PLAIT_REASON_WINDOW;
 
 	/* As good as the best: nothing waits for it for long, and it is ready when there is more data. */
 	if (time <= 2 * burst_time(&question->best))
@@ -159,12 +157,12 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	/* While a buffer is full, the others lose time; but the burst itself is not theirs to send. */
 	if (others > send_buffer + PLAIT_BURST)
 		return close_by(question, PLAIT_REASON_WINDOW);
+	/* With a limit, the kernel's scheduler knows its rate, and packets do not wait for each other. */
 	if (others <= window + PLAIT_BURST)
-		reason = PLAIT_REASON_IN_TIME;
-	else if (!is_window_trial_due(question, others - window - PLAIT_BURST))
-		return close_by(question, PLAIT_REASON_WINDOW);
-	/* The kernel's scheduler then knows its rate, and packets do not wait for each other. */
-	return limit_by(question, in_time_rate(&question->mine), reason);
+		return limit_by(question, in_time_rate(&question->mine), PLAIT_REASON_IN_TIME);
+	if (is_window_trial_due(question, others - window - PLAIT_BURST))
+		return limit_by(question, in_time_rate(&question->mine), PLAIT_REASON_WINDOW);
+	return close_by(question, PLAIT_REASON_WINDOW);
 }
 
 /* Whether a connection has more to send than takes a moment. */

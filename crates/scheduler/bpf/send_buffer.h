@@ -14,7 +14,7 @@
 /* The least window that it multiplies, in segments. */
 #define INITIAL_WINDOW 10
 /* The least size of a subflow's part of the send buffer, in segments: what slow start sends within three round trips. */
-#define MIN_SEND_BUFFER 80
+#define MIN_SEND_BUFFER_SEGMENTS 80
 /* The least that it adds to the payload of a segment, in bytes. */
 #define SEGMENT_OVERHEAD 512
 /* The program has set the size, and the kernel leaves it (SO_SNDBUF). */
@@ -84,7 +84,7 @@ static __always_inline __u32 send_buffer_windows(struct sock *sk)
 	struct mptcp_subflow_context *subflow = subflow_of(sk);
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	__u64 segments = tcp->snd_cwnd > INITIAL_WINDOW ? tcp->snd_cwnd : INITIAL_WINDOW, bytes;
-	__u32 windows, least = MIN_SEND_BUFFER / segments;
+	__u32 windows, least = MIN_SEND_BUFFER_SEGMENTS / segments;
 
 	if (!subflow || !subflow->conn)
 		return SEND_BUFFER_WINDOWS;

@@ -188,8 +188,8 @@ fn ecf_uses_equal_paths_and_slow_ones_only_beside_much_data() {
 }
 
 #[test]
-fn ecf_tries_a_path_for_which_the_window_is_too_small() {
-    if !can_run("ecf_tries_a_path_for_which_the_window_is_too_small") {
+fn ecf_sends_a_burst_to_enlarge_the_receive_window() {
+    if !can_run("ecf_sends_a_burst_to_enlarge_the_receive_window") {
         return;
     }
     let object = load();
@@ -236,8 +236,8 @@ fn ecf_starts_a_distant_path_only_beside_much_data() {
 }
 
 #[test]
-fn ecf_expects_more_of_what_was_sent_without_a_pause() {
-    if !can_run("ecf_expects_more_of_what_was_sent_without_a_pause") {
+fn ecf_expects_long_transfers_to_go_on() {
+    if !can_run("ecf_expects_long_transfers_to_go_on") {
         return;
     }
     let object = load();

@@ -60,7 +60,7 @@ impl fmt::Display for Schedule {
 }
 
 /// A clock that shows an earlier day was not set yet, as that of a machine without a battery when it starts.
-const EARLIEST_TODAY: NaiveDate = NaiveDate::from_ymd_opt(2026, 1, 1).expect("a date");
+const EARLIEST_PLAUSIBLE_DATE: NaiveDate = NaiveDate::from_ymd_opt(2026, 1, 1).expect("a date");
 
 /// How often a quota is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ impl Period {
     /// one; but a period after the next one was begun by a clock that had been set forward by mistake.
     pub fn current(self, since: Option<NaiveDate>, today: NaiveDate) -> NaiveDate {
         let start = self.start(today);
-        let plausible = since.filter(|since| *since <= self.next(today) || today < EARLIEST_TODAY);
+        let plausible = since.filter(|since| *since <= self.next(today) || today < EARLIEST_PLAUSIBLE_DATE);
         plausible.map_or(start, |since| since.max(start))
     }
 }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_was_set_forward_by_mistake_begins_no_period_for_good() {
+    fn period_of_a_wrong_clock_ends_when_that_is_corrected() {
         let period = Period::Month { reset_day: 1 };
         assert_eq!(period.current(Some(date("2038-01-01")), date("2026-11-30")), date("2026-11-01"));
         assert_eq!(Period::Day.current(Some(date("2026-11-30")), date("2026-11-28")), date("2026-11-28"));

@@ -34,7 +34,7 @@ pub(super) struct DataAcks {
 impl DataAcks {
     /// Marks the subflow with the longest round trip dead if the peer has dropped data: once it is closed, the kernel retransmits that.
     /// `health` is that of the connection's subflows, as [`Liveness::judge`](super::liveness::Liveness) has just found.
-    pub(super) fn mark_dead_if_dropped(
+    pub(super) fn mark_dead_if_data_was_dropped(
         &mut self,
         now: Instant,
         connection: &FullInfo,
@@ -121,7 +121,11 @@ mod tests {
         let (mut data_acks, start) = (DataAcks::default(), Instant::now());
         let look = |(number, state): (u32, FullInfo)| {
             let mut health = [Health::Answering; 2];
-            data_acks.mark_dead_if_dropped(start + number * Duration::from_millis(50), &state, &mut health);
+            data_acks.mark_dead_if_data_was_dropped(
+                start + number * Duration::from_millis(50),
+                &state,
+                &mut health,
+            );
             health.iter().position(|health| *health == Health::Dead)
         };
         (0..).zip(states).map(look).collect()

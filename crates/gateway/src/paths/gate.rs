@@ -380,8 +380,13 @@ impl PathGate {
             kernel.note(number, quota, bytes);
             counts.push((number, rule, quota, counted));
             let reached = kernel.is_shared.then_some(KernelCount { rule: number, bytes: counted });
-            let (rule, period) = (rule.pattern.to_string(), quota.period);
-            updates.push(QuotaUpdate { rule, period, today: now.date(), bytes, reached });
+            updates.push(QuotaUpdate {
+                rule: rule.pattern.to_string(),
+                period: quota.period,
+                today: now.date(),
+                bytes,
+                reached,
+            });
         }
         if updates.is_empty() {
             return Ok(false);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_timeout_contains_the_queue_once() {
+    fn silence_timeout_counts_queueing_delay_once() {
         let found = judge_until(400, |ms| {
             let mut second = established(2, 9, ms);
             (second.tcp.rtt_us, second.tcp.min_rtt_us) = (200_000, Some(50_000));

@@ -27,6 +27,15 @@ pub struct QuotaUse {
     pub bytes: u64,
 }
 
+impl QuotaUse {
+    /// What was used in the current period, of what is known.
+    pub(crate) fn current(known: Option<&QuotaUse>, period: Period, today: NaiveDate) -> QuotaUse {
+        let since = period.current(known.map(|known| known.since), today);
+        let bytes = known.filter(|known| known.since >= since).map_or(0, |known| known.bytes);
+        QuotaUse { since, bytes }
+    }
+}
+
 /// What is to be added to a quota's use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QuotaUpdate {
@@ -103,10 +112,9 @@ impl QuotaFile {
         let before = self.read()?;
         let mut uses = before.clone();
         for QuotaUpdate { rule, period, today, bytes, .. } in updates {
-            let used = uses.get(rule);
-            let since = period.current(used.map(|used| used.since), *today);
-            let before = used.filter(|used| used.since >= since).map_or(0, |used| used.bytes);
-            uses.insert(rule.clone(), QuotaUse { since, bytes: before.saturating_add(*bytes) });
+            let mut usage = QuotaUse::current(uses.get(rule), *period, *today);
+            usage.bytes = usage.bytes.saturating_add(*bytes);
+            uses.insert(rule.clone(), usage);
         }
         if uses == before && !sync {
             return Ok(uses);
@@ -141,7 +149,7 @@ impl QuotaFile {
 mod tests {
     use super::*;
 
-    fn update(rule: &str, today: &str, bytes: u64) -> QuotaUpdate {
+    fn quota_update(rule: &str, today: &str, bytes: u64) -> QuotaUpdate {
         let (period, today) = (Period::Month { reset_day: 1 }, today.parse().expect("a date"));
         QuotaUpdate { rule: rule.into(), period, today, bytes, reached: None }
     }
@@ -156,12 +164,12 @@ mod tests {
             for file in [&file, &other] {
                 scope.spawn(move || {
                     for _ in 0..50 {
-                        file.add(&[update("wwan*", "2026-11-01", 7)], false).expect("written");
+                        file.add(&[quota_update("wwan*", "2026-11-01", 7)], false).expect("written");
                     }
                 });
             }
         });
-        let uses = file.add(&[update("eth0", "2026-11-25", 1)], true).expect("written");
+        let uses = file.add(&[quota_update("eth0", "2026-11-25", 1)], true).expect("written");
         assert_eq!((uses["wwan*"].bytes, uses["eth0"].bytes), (700, 1));
         assert_eq!(file.read().expect("a file"), uses);
     }
@@ -171,7 +179,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = QuotaFile(directory.path().join("path-quotas.json"));
         let add = |today, bytes| {
-            let uses = file.add(&[update("a", today, bytes)], false).expect("written");
+            let uses = file.add(&[quota_update("a", today, bytes)], false).expect("written");
             (uses["a"].since.to_string(), uses["a"].bytes)
         };
         assert_eq!(add("2026-11-30", 5), ("2026-11-01".into(), 5));
@@ -187,7 +195,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = QuotaFile(directory.path().join("path-quotas.json"));
         fs::write(file.path(), "{").expect("writable");
-        let error = file.add(&[update("a", "2026-11-01", 1)], false).expect_err("damaged").to_string();
+        let error = file.add(&[quota_update("a", "2026-11-01", 1)], false).expect_err("damaged").to_string();
         assert!(error.contains("path-quotas.json") && error.contains("remove it"), "{error}");
     }
 }

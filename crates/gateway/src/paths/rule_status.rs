@@ -75,8 +75,7 @@ impl RuleStatus {
 impl QuotaStatus {
     fn at(quota: Quota, known: Option<&QuotaUse>, now: NaiveDateTime) -> QuotaStatus {
         let Quota { bytes, period } = quota;
-        let since = period.current(known.map(|known| known.since), now.date());
-        let used = known.filter(|known| known.since >= since).map_or(0, |known| known.bytes);
+        let QuotaUse { since, bytes: used } = QuotaUse::current(known, period, now.date());
         let reset = period.next(since);
         let forecast = Forecast::linear(bytes, used, (since, reset), now);
         QuotaStatus {

@@ -167,11 +167,11 @@ mod tests {
     /// Looks at two subflows at intervals of 50 ms. Until these times, in milliseconds, each receives. Returns when the first was
     /// suspected, in milliseconds.
     fn suspected(until: [u32; 2], end: u32) -> Vec<u32> {
-        times_suspected(false, 0, until, end)
+        suspicion_times(false, 0, until, end)
     }
 
     /// The same. The peer was asked not to send on the first until `backup_until`, in milliseconds.
-    fn times_suspected(expects_more: bool, backup_until: u32, until: [u32; 2], end: u32) -> Vec<u32> {
+    fn suspicion_times(expects_more: bool, backup_until: u32, until: [u32; 2], end: u32) -> Vec<u32> {
         let (mut suspects, start) = (Suspects::default(), Instant::now());
         let mut look = |ms: u32| {
             let subflows = [1, 2].map(|number: u8| {
@@ -258,14 +258,14 @@ mod tests {
 
     #[test]
     fn peer_that_sends_nothing_is_suspected_in_the_middle_of_a_record() {
-        let found = times_suspected(true, 0, [1000, 1000], 10_000);
+        let found = suspicion_times(true, 0, [1000, 1000], 10_000);
         assert_eq!((found.first(), found.last()), (Some(&1400), Some(&4350)));
     }
 
     #[test]
     fn backup_subflow_is_not_suspected() {
-        assert!(times_suspected(false, 5000, [4000, 100_000], 10_000).is_empty());
-        assert_eq!(times_suspected(false, 5000, [6000, 100_000], 10_000).first(), Some(&6400));
+        assert!(suspicion_times(false, 5000, [4000, 100_000], 10_000).is_empty());
+        assert_eq!(suspicion_times(false, 5000, [6000, 100_000], 10_000).first(), Some(&6400));
     }
 
     #[test]
