@@ -18,10 +18,10 @@
 #include "unsent.h"
 
 /*
- * There must be something to send while the next is fetched: bytes, two bursts of the kernel's scheduler; and in units of
- * 1/8 us, 20 ms, which is more on links of 50 Mb/s and faster.
+ * There must be something to send while the next is fetched: bytes, and in units of 1/8 us, 20 ms, which is more on links of 13 Mb/s and
+ * faster. The kernel's scheduler adds up to 64 KB.
  */
-#define MIN_UNSENT (128 << 10)
+#define MIN_UNSENT (32 << 10)
 #define MIN_UNSENT_TIME (8 * 20000)
 
 /* Subflows of a connection beyond which further ones are not considered. */

@@ -8,6 +8,9 @@
 //!     └───────────────────────────────▶ Dead ◀───────────────────────────────────────────┘
 //! ```
 //!
+//! A subflow counts as silent as well while a gap in what arrived is not filled within `gap_timeout`, although what follows is acknowledged: the
+//! data of all subflows waits for it.
+//!
 //! The watch of a connection closes its dead subflows: the kernel then sends at once on the others what they had not
 //! delivered, and the path gets a new subflow, which need not wait for the old one's retransmission timeout, doubled each time.
 
@@ -55,6 +58,20 @@ struct Wait {
     delivered: Option<u32>,
     /// It follows a silence.
     previous_timeout: Option<PreviousTimeout>,
+    /// Bytes that were acknowledged without a gap.
+    acked: u64,
+    acked_since: Instant,
+    /// How long a gap may last; `None`: there is none.
+    gap_timeout: Option<Duration>,
+}
+
+impl Wait {
+    /// When an answer becomes overdue, and how long it will have been waited for.
+    fn deadline(&self) -> (Instant, Duration) {
+        let silence = (self.since + self.timeout, self.timeout);
+        let gap = self.gap_timeout.map(|timeout| (self.acked_since + timeout, timeout));
+        gap.map_or(silence, |gap| silence.min(gap))
+    }
 }
 
 /// The first acknowledgment after a silence measures a round trip as long as that, so the timeout of before remains in force until
@@ -86,12 +103,13 @@ impl Liveness {
         self.waiting.retain(|known, _| subflows.iter().any(|subflow| subflow.ends() == *known));
         let is_overdue = |index: usize| {
             is_gone(subflows[index].local.ip().to_canonical())
-                || waits[index].is_some_and(|wait| now.duration_since(wait.since) >= wait.timeout)
+                || waits[index].is_some_and(|wait| now >= wait.deadline().0)
         };
         let answers = |index: usize| subflows[index].tcp.state == State::Established && !is_overdue(index);
         // In the second half of the wait: the last answers of paths that are cut together come at different times.
         let takes_over = |index: usize, from: usize| {
-            let mark = waits[from].map(|wait| wait.since + wait.timeout / 2);
+            let mark =
+                waits[from].map(|wait| wait.deadline()).map(|(deadline, timeout)| deadline - timeout / 2);
             let answered_since = |mark| acknowledged_at(now, &subflows[index].tcp) > mark;
             answers(index) && (waits[index].is_none() || mark.is_none_or(answered_since))
         };
@@ -115,7 +133,7 @@ impl Liveness {
 
     /// When the next answer becomes overdue.
     pub(super) fn next_overdue(&self, now: Instant) -> Option<Instant> {
-        self.waiting.values().map(|wait| wait.since + wait.timeout).filter(|due| *due > now).min()
+        self.waiting.values().map(|wait| wait.deadline().0).filter(|due| *due > now).min()
     }
 
     /// The wait of a subflow, if it waits for an answer.
@@ -141,7 +159,16 @@ impl Liveness {
         let previous_timeout = previous_timeout.filter(|previous| previous.is_in_force(tcp.delivered));
         let timeout = if opening { OPEN_TIMEOUT } else { silence_timeout(tcp) };
         let timeout = previous_timeout.map_or(timeout, |previous| timeout.min(previous.timeout));
-        let wait = Wait { since, timeout, delivered: tcp.delivered, previous_timeout };
+        let unmoved = self.waiting.get(&ends).filter(|wait| wait.acked == tcp.bytes_acked);
+        let wait = Wait {
+            since,
+            timeout,
+            delivered: tcp.delivered,
+            previous_timeout,
+            acked: tcp.bytes_acked,
+            acked_since: unmoved.map_or(now, |wait| wait.acked_since),
+            gap_timeout: (tcp.lost > 0).then(|| gap_timeout(tcp)),
+        };
         self.waiting.insert(ends, wait);
         Some(wait)
     }
@@ -167,6 +194,14 @@ fn silence_timeout(tcp: &TcpInfo) -> Duration {
     };
     Duration::from_micros(timeout)
 }
+
+/// The time within which a lost segment must have arrived. TCP retransmits it once per round trip, as long as later segments are
+/// acknowledged (RFC 8985), so that five retransmissions may be lost.
+fn gap_timeout(tcp: &TcpInfo) -> Duration {
+    Duration::from_micros(6 * u64::from(tcp.rtt_us)).max(MIN_GAP_TIMEOUT)
+}
+
+const MIN_GAP_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Segments on their way of which not all are lost by chance.
 const SEVERAL: u32 = 4;
@@ -250,6 +285,41 @@ mod tests {
             vec![first, second]
         });
         assert_eq!((&found[2], &found[3]), (&vec![Answering, Answering], &vec![Answering, Dead]));
+    }
+
+    /// One that loses segments, of which some arrive, and has got so many bytes without a gap.
+    fn lossy(ms: u32, bytes_acked: u32) -> Subflow {
+        let mut lossy = established(2, 9, 1);
+        (lossy.tcp.lost, lossy.tcp.delivered) = (2, Some(ms));
+        lossy.tcp.bytes_acked = bytes_acked.into();
+        lossy
+    }
+
+    #[test]
+    fn subflow_with_a_gap_that_is_not_filled_dies_while_another_answers() {
+        let found = judge_deliveries_until(400, |ms| {
+            let mut first = established(1, 9, 1);
+            first.tcp.delivered = Some(ms);
+            vec![first, lossy(ms, 100)]
+        });
+        assert!(found[..6].iter().all(|each| *each == [Answering, Answering]), "{found:?}");
+        assert_eq!(found[6], [Answering, Dead], "after 300 ms");
+        let found = judge_deliveries_until(1000, |ms| vec![lossy(ms, 100)]);
+        assert_eq!(found[20], [Silent], "no other");
+    }
+
+    #[test]
+    fn gaps_that_are_filled_in_time_are_none() {
+        let of = |acked: fn(u32) -> u32, rtt_us| {
+            judge_deliveries_until(500, |ms| {
+                let (mut first, mut second) = (established(1, 9, 1), lossy(ms, acked(ms)));
+                (first.tcp.delivered, second.tcp.rtt_us) = (Some(ms), rtt_us);
+                vec![first, second]
+            })
+        };
+        for found in [of(|ms| ms / 200, 50_000), of(|_| 100, 100_000)] {
+            assert!(found.iter().all(|each| *each == [Answering, Answering]), "{found:?}");
+        }
     }
 
     #[test]
