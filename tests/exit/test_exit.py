@@ -2,6 +2,10 @@
 
 import errno
 import json
+import os
+import pathlib
+import re
+import signal
 import sys
 import time
 
@@ -19,7 +23,7 @@ from exits import (
     exit_behind,
 )
 from gateways import report_of
-from hosts import PLAIT, tool
+from hosts import PLAIT, tool, wait_for
 from streams import accept, echo_server, listen, random_file, receive_exactly
 
 # What connect() returns, as numbers.
@@ -439,21 +443,98 @@ def test_unreachable_exit_is_an_unreachable_network(exit):
     assert "cannot reach the exit 10.77.1.2:8443: " in done.stderr
 
 
-def test_init_prepares_an_exit_and_prints_its_url(web, text):
+@pytest.fixture
+def initialized(web):
+    """The exit, started by `plait exit init`; `url` has an invitation. Its file, and how to run `plait exit` with it."""
     config = web.pair.directory / "etc" / "plait.toml"
-    command = (PLAIT, "exit", "init", "--name", "10.77.1.2", "--listen", "8443", "--config", config)
-    done = web.server.run(*command, text=True)
-    assert done.returncode == 0, done.stderr
+    process, logs = None, set(pathlib.Path("/run/plait").glob("exit.*.log"))
+
+    def run(command, *options):
+        return web.server.run(PLAIT, "exit", command, *options, "--config", config, text=True)
+
+    try:
+        done = run("init", "--name", "10.77.1.2", "--listen", "8443")
+        assert done.returncode == 0, done.stderr
+        process = int(re.search(r"the exit runs, process (\d+)", done.stderr)[1])
+        web.url = done.stdout.strip()
+        yield config, run
+    finally:
+        if process:
+            os.kill(process, signal.SIGTERM)
+            wait_for("end of the exit", lambda: not pathlib.Path(f"/proc/{process}").exists())
+        for log in set(pathlib.Path("/run/plait").glob("exit.*.log")) - logs:
+            log.unlink()
+
+
+def test_init_starts_an_exit_and_its_url_admits_a_client(web, text, initialized):
+    config, run = initialized
     key = web.server.tool(PLAIT, "identity").strip().removeprefix("plait-key:")
-    assert done.stdout == f"plait://10.77.1.2:8443#{key}\n"
+    plain, invitation = web.url.rsplit(".", 1)
+    assert plain == f"plait://10.77.1.2:8443#{key}" and len(invitation) == 43
     before = config.read_text()
-    again = web.server.run(*command, text=True)
-    assert again.stdout == done.stdout and config.read_text() == before
-    config.write_text(before.replace("clients = []", f'clients = ["{web.client_key}"]'))
-    web.server.start(PLAIT, "serve", "--config", config, log="serve.log")
-    web.url = done.stdout.strip()
+    again = run("init", "--name", "10.77.1.2")
+    assert again.returncode == 0 and again.stdout.startswith(f"{plain}."), again.stderr
+    assert again.stdout.strip() != web.url and config.read_text() == before
+
+    client = web.pair.directory / "client.toml"
+    client.write_text(f'exit = "{plain}"\n[paths]\neth = "trusted"\n')
+    fetch = ("curl", "-sS", "-m", "20", f"http://{FAR}/text.txt")
+    refused = web.pair.run(*fetch, options=("--config", client), text=True)
+    assert refused.returncode != 0 and "does not accept this end's key" in refused.stderr, refused.stderr
+    for _ in range(2):
+        joined = web.client.run(PLAIT, "exit", "join", web.url, text=True)
+        assert joined.stdout == f"{plain}\n", joined.stderr
+    done = web.pair.run(*fetch, options=("--config", client))
+    assert done.stdout == text.read_bytes(), done.stderr.decode()
+
+    listed = {each["key"]: each for each in json.loads(run("clients", "--json").stdout)["clients"]}
+    own = web.client_key
+    assert listed.pop(own)["invitation"].startswith("plait-key:")
+    assert [each["invitation"] for each in listed.values()] == [None], "that of the second init"
+    assert run("remove", own).returncode == 0 and run("remove", own).returncode == 1
+    refused = web.pair.run(*fetch, options=("--config", client), text=True)
+    assert refused.returncode != 0 and "does not accept this end's key" in refused.stderr, refused.stderr
+
+
+def test_an_invitation_is_good_for_one_client_and_nothing_else(web, initialized):
+    _, run = initialized
+    plain, invitation = web.url.rsplit(".", 1)
+    identity = web.pair.directory / "invitation.key"
+    identity.touch(mode=0o600)
+    identity.write_text(f"plait-private-key:{invitation}\n")
+    options = ("--trusted", "eth", "--identity", identity, "--exit", plain)
+    done = web.pair.run(sys.executable, "-c", CONNECT, FAR, "80", options=options, text=True)
+    assert done.stdout == f"{errno.EHOSTUNREACH}\n" and "not permitted" in done.stderr, done.stderr
+    assert web.client.run(PLAIT, "exit", "join", web.url).returncode == 0
+    other = ("env", f"STATE_DIRECTORY={web.pair.directory / 'other'}", PLAIT, "exit", "join")
+    done = web.client.run(*other, web.url, text=True)
+    assert done.returncode == 1 and "used by another client" in done.stderr, done.stderr
+    done = web.client.run(*other, run("invite", "--name", "10.77.1.2").stdout.strip(), text=True)
+    assert done.stdout == f"{plain}\n", done.stderr
+
+
+def test_an_url_in_a_file_may_have_the_invitation(web, text, initialized):
+    """Which is not shown."""
+    _, invitation = web.url.rsplit(".", 1)
     client = web.pair.directory / "client.toml"
     client.write_text(f'exit = "{web.url}"\n[paths]\neth = "trusted"\n')
-    command = ("curl", "-sS", "--retry", "20", "--retry-all-errors", f"http://{NAME}/text.txt")
-    done = web.pair.run(*command, options=("--config", client))
+    fetch = ("-vv", "run", "--config", client, "--", "curl", "-sS", "-m", "20", f"http://{FAR}/text.txt")
+    refused = web.client.run(PLAIT, *fetch)
+    assert refused.returncode != 0
+    joined = web.client.run(PLAIT, "exit", "join", web.url)
+    done = web.client.run(PLAIT, *fetch)
     assert done.stdout == text.read_bytes(), done.stderr.decode()
+    stored = (web.server.state / "exit_clients").read_bytes()
+    for shown in (refused.stderr, joined.stdout, joined.stderr, done.stderr, stored):
+        assert shown and invitation.encode() not in shown
+
+
+def test_exit_for_everybody_has_no_invitation(web):
+    config = web.pair.directory / "plait.toml"
+    config.write_text('[exit]\nlisten = "[::]:8443"\nclients = "any"\n')
+    done = web.server.run(
+        PLAIT, "exit", "init", "--no-start", "--name", "10.77.1.2", "--config", config, text=True
+    )
+    key = web.server.tool(PLAIT, "identity").strip().removeprefix("plait-key:")
+    assert done.stdout == f"plait://10.77.1.2:8443#{key}\n", done.stderr
+    assert not web.server.listens(8443)

@@ -169,7 +169,7 @@ def config(directory, name: str, text: str) -> tuple[str, str]:
 
 NOT_ACCEPTED = (
     "it does not accept this end's key, or got none: add what `plait identity` prints here to `clients` of [identity] or "
-    "to [peers] there"
+    "to [peers] there; for an exit, `plait exit join URL` with what `plait exit invite` prints there"
 )
 
 

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 
@@ -51,7 +50,7 @@ class Household:
         self.hosts = {name: Host(f"plait-test-{run_id}-{name}", directory) for name in plain}
         self.hosts |= {"server": self.server, "router": self.router}
         self.root = root
-        self.daemon: subprocess.Popen | None = None
+        # What the server prints for the router.
         self.url = ""
 
     @property
@@ -221,31 +220,22 @@ class Household:
     # What the README says, and nothing else.
 
     def set_up_exit(self, *options) -> str:
-        """`plait exit init` on the server, and what it says; returns the URL."""
+        """`plait exit init` on the server, which starts the exit; returns the URL that it prints for a client."""
         done = self.server.run("plait", "exit", "init", *options, text=True)
         assert done.returncode == 0, done.stderr
         self.url = done.stdout.strip()
-        self.admit(self.router)
-        self.start_exit()
         return self.url
 
-    def admit(self, *clients: Machine):
-        """Enters the keys of clients on the server."""
-        keys = [client.tool("plait", "identity").strip() for client in clients]
-        file = self.server.etc / "plait" / "plait.toml"
-        text = re.sub(
-            r"^clients = .*$", f"clients = {json.dumps(keys)}", file.read_text(), flags=re.MULTILINE
-        )
-        file.write_text(text)
+    def invite(self) -> str:
+        """The URL for one more client."""
+        return self.server.tool("plait", "exit", "invite").strip()
 
     def start_exit(self):
+        """After a reboot, as its service does."""
         command = ("plait", "-v", "daemon", "--config", "/etc/plait/plait.toml")
-        self.daemon = self.server.start(*command, log="exit.log")
-        wait_for("exit", lambda: self.daemon.poll() is not None or self.server.listens(PORT))
-        assert self.daemon.poll() is None, self.exit_log()
-
-    def exit_log(self) -> str:
-        return (self.directory / "exit.log").read_text()
+        program = self.server.start(*command, log="exit.log")
+        wait_for("exit", lambda: program.poll() is not None or self.server.listens(PORT))
+        assert program.poll() is None, (self.directory / "exit.log").read_text()
 
     def up(self, *options, router=("--router", "lan0")) -> subprocess.CompletedProcess:
         return self.router.run("plait", "up", self.url, *router, *options, text=True)
@@ -262,6 +252,11 @@ class Household:
 
     def router_log(self) -> str:
         [log] = pathlib.Path(f"/proc/{self.router.init.pid}/root/run/plait").glob("host.*.log")
+        return log.read_text()
+
+    def exit_log(self) -> str:
+        """Of the exit that `plait exit init` started."""
+        [log] = pathlib.Path(f"/proc/{self.server.init.pid}/root/run/plait").glob("exit.*.log")
         return log.read_text()
 
     def client_pid(self) -> int:

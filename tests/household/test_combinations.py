@@ -12,18 +12,19 @@ def up(machine, url):
 
 
 def test_two_clients_of_an_exit(household, documents):
-    """At the same time; the exit knows them by their keys, and refuses who is not admitted."""
+    """At the same time; the exit knows them by their keys, and refuses who is not invited."""
     laptop = household.add_laptop()
     file = random_file(documents, 8_000_000)
     household.start_web(documents)
     url = household.set_up_exit()
-    done = laptop.run("plait", "up", url, text=True)
-    assert done.returncode == 1 and done.stderr.startswith("error: "), done.stderr
-    assert laptop.processes() == []
-    household.admit(household.router, laptop)
-    household.daemon.send_signal(1)
-    wait_for("admission", lambda: laptop.run("plait", "up", url).returncode == 0)
     assert household.up().returncode == 0
+    without_invitation = url.rsplit(".", 1)[0]
+    for refused, reason in ((url, "used by another client"), (without_invitation, "expected a client")):
+        done = laptop.run("plait", "up", refused, text=True)
+        assert done.returncode == 1 and done.stderr.startswith("error: "), done.stderr
+        assert reason in done.stderr + household.exit_log(), done.stderr
+        assert laptop.processes() == []
+    up(laptop, household.invite())
     targets = [household.directory / name for name in ("of-one", "of-laptop")]
     running = [
         host.start("curl", "-sS", "-m", "50", "-o", target, f"http://{NAME}/random.bin")
@@ -50,7 +51,7 @@ def test_router_client_and_exit_in_one_daemon(household, documents, text):
     (router.etc / "plait" / "plait.toml").write_text(
         f"""
         [exit]
-        url = "{url}"
+        url = "{household.router.tool("plait", "exit", "join", url).strip()}"
         listen = "[::]:{PORT}"
         clients = ["{laptop.tool("plait", "identity").strip()}"]
         allow = ["10.50.0.0/24"]

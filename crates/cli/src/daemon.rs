@@ -1,5 +1,6 @@
 //! `plait daemon`: everything that plait does on a host, from one file, in one process.
 
+pub(crate) mod background;
 mod handover;
 mod host_lock;
 mod notify;
@@ -8,7 +9,6 @@ mod passed_sockets;
 mod plan;
 
 use std::cell::RefCell;
-use std::env;
 use std::ffi::OsString;
 use std::path::{self, Path, PathBuf};
 use std::process;
@@ -20,7 +20,7 @@ use plait_config::Source;
 use plait_gateway::{Config, Gateways, KillSwitch, Monitor, Settings, SharedNegotiation};
 use plait_linux::sandbox::Rules;
 use plait_linux::signal::StopSignal;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use crate::gateway::{block_on_gated_with, confine, stop_signal};
 use handover::{Descriptor, HandoverSocket, Inherited, NextDaemon, Ready, RunningDaemon};
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// How long connections of the replaced daemon may take to end
     #[arg(long, value_name = "SECONDS", default_value_t = REPLACED_DRAIN, requires = "replace")]
     drain: u64,
-    /// Fail unless the exit can be reached: for `plait up`
+    /// Fail unless the exit can be reached, if there is one: for a daemon in the background
     #[arg(long, hide = true)]
     check_exit: bool,
 }
@@ -58,7 +58,7 @@ const ACCEPT_TIME: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let file = path::absolute(&args.config).context("cannot find the configuration file")?;
     let plan = Plan::new(Config::from_file(&file)?)?;
-    let mut predecessor = args.replace.then(|| RunningDaemon::find(&file)).transpose()?;
+    let mut predecessor = args.replace.then(|| RunningDaemon::to_replace(&file)).transpose()?;
     let inherited = predecessor.as_mut().map(RunningDaemon::take_over).transpose()?.unwrap_or_default();
     let Inherited { sockets, negotiation, host_lock, service_manager, watchdog } = inherited;
     let manager = ServiceManager::connect().or_inherited(service_manager, watchdog);
@@ -129,6 +129,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// The process of the daemon of this network namespace with this file, if one runs.
+pub(crate) fn running(file: &Path) -> anyhow::Result<Option<Pid>> {
+    let file = path::absolute(file).context("cannot find the configuration file")?;
+    let running = RunningDaemon::find(&file)?;
+    Ok(running.and_then(|daemon| Pid::from_raw(daemon.process.cast_signed())))
 }
 
 /// What the monitor does for this daemon.
@@ -227,14 +234,4 @@ impl Daemon<'_> {
         self.plan = wanted;
         Ok(())
     }
-}
-
-/// This executable, for a daemon in the background.
-pub(crate) fn executable() -> anyhow::Result<PathBuf> {
-    env::current_exe().context("cannot find this executable")
-}
-
-/// The options by which [`run`] is what `plait up` needs.
-pub(crate) fn background_arguments(config: &Path) -> [OsString; 4] {
-    ["daemon".into(), "--config".into(), config.into(), "--check-exit".into()]
 }

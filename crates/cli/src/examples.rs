@@ -64,10 +64,22 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         Example("plait down", "Undo plait up, and remove a kill switch"),
     ]),
     ("exit", &[
-        Example("plait exit init --name server.example", "Make this host an exit, and print the line for its clients"),
+        Example("plait exit init --name server.example", "Make this host an exit, and print the URL for a client"),
     ]),
     ("exit init", &[
-        Example("plait exit init --name server.example", "Make this host an exit, and print the line for its clients"),
+        Example("plait exit init --name server.example", "Make this host an exit, and print the URL for a client"),
+    ]),
+    ("exit invite", &[
+        Example("plait exit invite --name server.example", "Print the URL for one more client"),
+    ]),
+    ("exit join", &[
+        Example("plait exit join \"$URL\"", "Have the exit admit this host; print the URL for `exit` in plait.toml"),
+    ]),
+    ("exit clients", &[
+        Example("plait exit clients", "List who was admitted by invitations"),
+    ]),
+    ("exit remove", &[
+        Example("plait exit remove plait-key:kQ0dFyP5mYb0o8W4zr0M1n0y1cF2q3H4s5T6u7V8w9X", "Refuse a client from now on"),
     ]),
     ("identity", &[
         Example("plait identity", "Print this host's public key; create the key pair the first time"),

@@ -1,21 +1,49 @@
-//! `plait exit init`: prepares this host to be an exit, and prints the URL for its clients.
+//! `plait exit`: makes this host an exit, and invites its clients.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::{IpAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use plait_gateway::{Config, ExitConfig, ExitUrl, PeerName, identity};
+use plait_config::Source;
+use plait_gateway::{
+    Config, ExitClients, ExitConfig, ExitUrl, Gateway, Identities, InvitationUrl, InvitedClient,
+    InvitedClients, Outbound, PeerName, Requirement, Route, Trust, identity,
+};
+use plait_linux::netns;
+use plait_proto::identity::{KeyPair, PublicKey};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::json;
 
+use crate::daemon::{self, background};
+use crate::gateway::{Protection, block_on_gated, confine};
 use crate::stderr::eprintln;
-use crate::stdout::print_text;
+use crate::stdout::{print_json, print_text};
+
+const DEFAULT_CONFIG: &str = "/etc/plait/plait.toml";
+
+/// The service of the packages, which runs with the default file.
+const UNIT: &str = "plait.service";
+
+/// Present if systemd is the init system (`sd_booted(3)`).
+const SYSTEMD: &str = "/run/systemd/system";
 
 /// Subcommands of `plait exit`.
 #[derive(clap::Subcommand)]
 pub(crate) enum ExitCommand {
-    /// Create what an exit needs, and print the URL that its clients pass to --exit
+    /// Create what an exit needs, start it, and print the URL for a client
     Init(InitArgs),
+    /// Print the URL for one more client
+    Invite(InviteArgs),
+    /// Have the exit admit this host by the invitation in an URL, and print the URL without it
+    Join(JoinArgs),
+    /// List the clients that were admitted by invitations, and open invitations
+    Clients(ClientsArgs),
+    /// Remove a client that was admitted by an invitation, or an invitation
+    Remove(RemoveArgs),
 }
 
 /// Arguments of `plait exit init`.
@@ -24,51 +52,247 @@ pub(crate) struct InitArgs {
     /// Port to accept connections on
     #[arg(long, value_name = "PORT", default_value_t = 8443, value_parser = clap::value_parser!(u16).range(1..))]
     listen: u16,
+    /// Do not start the daemon
+    #[arg(long)]
+    no_start: bool,
+    #[command(flatten)]
+    invite: InviteArgs,
+}
+
+/// Arguments of `plait exit invite`.
+#[derive(clap::Args)]
+pub(crate) struct InviteArgs {
     /// Name or address by which clients reach this host [default: its address towards the Internet]
     #[arg(long, value_name = "HOST")]
     name: Option<String>,
-    /// Configuration file, which is created, or to which a section [exit] is appended if it has none
-    #[arg(long, value_name = "FILE", default_value = "/etc/plait/plait.toml")]
+    #[command(flatten)]
+    file: FileArgs,
+}
+
+/// The file of the exit.
+#[derive(clap::Args)]
+pub(crate) struct FileArgs {
+    /// Configuration file; `init` creates it, or appends a section [exit] if it has none
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
     config: PathBuf,
 }
 
-pub(crate) fn run(command: ExitCommand) -> anyhow::Result<()> {
-    let ExitCommand::Init(args) = command;
-    init(args)
+/// Arguments of `plait exit join`.
+#[derive(clap::Args)]
+pub(crate) struct JoinArgs {
+    /// The URL, as `plait exit init` or `plait exit invite` prints it at the exit
+    #[arg(value_name = "plait://HOST:PORT#KEY.INVITATION")]
+    url: InvitationUrl,
 }
 
-fn init(args: InitArgs) -> anyhow::Result<()> {
-    let InitArgs { listen, name, config: file } = args;
-    // Before anything is created.
-    let host = name.map_or_else(own_address, Ok)?;
-    if PeerName::new(&host, listen).to_string().parse::<PeerName>().is_err() {
-        bail!("expected a host name or an address for --name, got '{host}'");
+/// Arguments of `plait exit clients`.
+#[derive(clap::Args)]
+pub(crate) struct ClientsArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `plait exit remove`.
+#[derive(clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// Its key, as `plait exit clients` prints it
+    #[arg(value_name = "KEY")]
+    key: PublicKey,
+    #[command(flatten)]
+    file: FileArgs,
+}
+
+pub(crate) fn run(command: ExitCommand) -> anyhow::Result<()> {
+    match command {
+        ExitCommand::Init(args) => init(&args),
+        ExitCommand::Invite(args) => invite(&args),
+        ExitCommand::Join(args) => join(args.url),
+        ExitCommand::Clients(args) => clients(&args),
+        ExitCommand::Remove(args) => remove(&args),
     }
-    let config = if file.exists() { Config::from_file(&file)? } else { Config::default() };
+}
+
+fn init(args: &InitArgs) -> anyhow::Result<()> {
+    let InitArgs { listen, no_start, invite: InviteArgs { name, file: FileArgs { config: file } } } = args;
+    let file = &path::absolute(file).context("cannot find the configuration file")?;
+    // Before anything is created.
+    let host = host(name.as_deref(), *listen)?;
+    let config = if file.exists() { Config::from_file(file)? } else { Config::default() };
+    let has_exit = config.exit != ExitConfig::default();
+    if !has_exit {
+        append(file, &section(*listen)).with_context(|| format!("cannot write {}", file.display()))?;
+        eprintln!("plait: wrote [exit] to {}", file.display());
+    }
     let key_file = config.identity.map_or_else(identity::default_file, Ok)?;
-    let port = match config.exit {
-        ExitConfig { listen: Some(address), .. } => address.port(),
-        exit if exit == ExitConfig::default() => {
-            append(&file, &section(listen)).with_context(|| format!("cannot write {}", file.display()))?;
-            eprintln!("plait: wrote [exit] to {}", file.display());
-            listen
-        }
-        _ => bail!(
-            "expected `listen` in [exit] of {}, got none: add it, as in listen = \"[::]:{listen}\"",
-            file.display()
-        ),
-    };
-    let (pair, created) = identity::load_or_create(&key_file)?;
+    let (_, created) = identity::load_or_create(&key_file)?;
     if created {
         eprintln!("plait: created a key pair in {}", key_file.display());
     }
-    let url = ExitUrl::new(PeerName::new(&host, port), pair.public());
-    let start = format!("plait daemon --config {}", file.display());
+    let exit = Exit::of_file(file)?;
+    // First, so that there is no invitation to an exit that does not start.
+    if !no_start {
+        start(file, !has_exit)?;
+    }
+    exit.print_invitation(&host)
+}
+
+fn invite(args: &InviteArgs) -> anyhow::Result<()> {
+    let exit = Exit::of_file(&args.file.config)?;
+    let host = host(args.name.as_deref(), exit.port)?;
+    exit.print_invitation(&host)
+}
+
+fn join(url: InvitationUrl) -> anyhow::Result<()> {
+    let InvitationUrl { exit, invitation } = url;
+    if let Some(invitation) = invitation {
+        let own = identity::load_or_create(&identity::default_file()?)?.0.public();
+        redeem(&exit, &invitation, own)?;
+        eprintln!("plait: {} has admitted this host, {own}", exit.peer());
+    }
+    print_text(&format!("{exit}\n"))
+}
+
+fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
+    let entries = Exit::of_file(&args.file.config)?.clients.list()?;
+    let admits = |entry: &InvitedClient| {
+        entry.invitation.is_none() && entries.iter().any(|client| client.invitation == Some(entry.key))
+    };
+    let open = |entry: &InvitedClient| entry.invitation.is_none() && !admits(entry) && !entry.is_expired();
+    let listed = entries.iter().filter(|entry| entry.invitation.is_some() || open(entry));
+    if args.json {
+        let listed: Vec<_> = listed
+            .map(|entry| json!({ "key": entry.key, "date": entry.date, "invitation": entry.invitation }))
+            .collect();
+        return print_json(&json!({ "clients": listed }));
+    }
+    let line = |entry: &InvitedClient| match entry.invitation {
+        Some(_) => format!("{}  client since {}\n", entry.key, entry.date),
+        None => format!("{}  invitation of {}, not used yet\n", entry.key, entry.date),
+    };
+    let text: String = listed.map(line).collect();
+    print_text(if text.is_empty() { "no clients were admitted by invitations\n" } else { &text })
+}
+
+fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
+    let exit = Exit::of_file(&args.file.config)?;
+    if !exit.clients.remove(args.key)? {
+        bail!("expected a key that `plait exit clients` prints, got {}, which it does not", args.key);
+    }
+    print_text("removed: its new connections are refused, those that it has go on\n")
+}
+
+/// The exit that a configuration file describes.
+struct Exit {
+    port: u16,
+    key: PublicKey,
+    clients: InvitedClients,
+    /// Everybody may use it: nobody needs an invitation.
+    is_open: bool,
+}
+
+impl Exit {
+    fn of_file(file: &Path) -> anyhow::Result<Exit> {
+        let config = Config::from_file(file)?;
+        let Some(listen) = config.exit.listen else {
+            bail!(
+                "expected `listen` in [exit] of {}, got none: add it, as in listen = \"[::]:8443\"",
+                file.display()
+            );
+        };
+        let key_file = config.identity.map_or_else(identity::default_file, Ok)?;
+        let key = identity::load(&key_file)?.public();
+        let clients = InvitedClients::beside(&key_file);
+        Ok(Exit { port: listen.port(), key, clients, is_open: config.exit.clients == Some(ExitClients::Any) })
+    }
+
+    fn print_invitation(&self, host: &str) -> anyhow::Result<()> {
+        let exit = ExitUrl::new(PeerName::new(host, self.port), self.key);
+        if self.is_open {
+            eprintln!("plait: everybody may use this exit, by this URL:");
+            return print_text(&format!("{exit}\n"));
+        }
+        let pair = KeyPair::generate().map_err(|_| identity::IdentityError::Random)?;
+        self.clients.invite(pair.public())?;
+        eprintln!(
+            "plait: this URL admits one client, within a week; `plait up URL` there sends everything through this exit. Give it to \
+             nobody else:"
+        );
+        let url = InvitationUrl { exit, invitation: Some(Arc::new(pair)) };
+        print_text(&format!("{}\n", *url.to_text()))
+    }
+}
+
+/// The clients that an exit with this key file has invited, by default with that of the user. `None`: the environment names no directory.
+pub(crate) fn invited_clients(key_file: Option<&Path>) -> Option<InvitedClients> {
+    let key_file = key_file.map(Path::to_owned).or_else(|| identity::default_file().ok())?;
+    Some(InvitedClients::beside(&key_file))
+}
+
+/// Has an exit admit the client with this key, by a gateway whose key pair is the invitation.
+fn redeem(exit: &ExitUrl, invitation: &Arc<KeyPair>, client: PublicKey) -> anyhow::Result<()> {
+    // The exit's key is pinned: an attacker on any path learns nothing.
+    const PATHS: &str = "[[paths]]\nmatch = \"*\"\nrole = \"trusted\"\n";
+    let config = Config::parse(&Source::new("", PATHS))?;
+    let pins = [(exit.peer().clone(), exit.key())].into();
+    let identities = Identities::default().with(Some(Trust::Pinned), pins, None);
+    let identities = identities.with_key_pair(Arc::clone(invitation));
+    let default = Some(Requirement::Mode);
+    let mut settings = Protection::of_file().settings("exit join", identities, &config, default)?;
+    settings.opens_connections = true;
+    block_on_gated(settings, async |settings, gate| {
+        let gateway = Gateway::start(settings)?;
+        let outbound = Outbound::start(&gateway, config.roles)?.with_route(Route::Exit(exit.clone()))?;
+        confine(gate, outbound.sandbox_rules(None))?;
+        let redeemed = outbound.redeem_invitation(client).await;
+        gateway.shut_down().await;
+        redeemed.context("the exit has not admitted this host")
+    })
+}
+
+/// Starts the daemon of a configuration file, or if it runs, has it read the file again after a change.
+fn start(file: &Path, changed: bool) -> anyhow::Result<()> {
+    if let Some(process) = daemon::running(file)? {
+        if changed {
+            kill_process(process, Signal::HUP).context("cannot have the daemon read its file again")?;
+        }
+        eprintln!("plait: the daemon runs, process {}", process.as_raw_pid());
+        return Ok(());
+    }
+    if !geteuid().is_root() {
+        eprintln!("plait: start the exit as root: plait daemon --config {}", file.display());
+        return Ok(());
+    }
+    if Path::new(SYSTEMD).exists() && file == Path::new(DEFAULT_CONFIG) && systemctl(&["cat", UNIT]).is_ok() {
+        systemctl(&["enable", "--now", UNIT])
+            .with_context(|| format!("{UNIT} does not start: see journalctl -u {UNIT}"))?;
+        eprintln!("plait: the exit runs as {UNIT}, also after a reboot");
+        return Ok(());
+    }
+    let process = start_in_background(file)?;
     eprintln!(
-        "plait: add the keys that `plait identity` prints at the clients to `clients` in [exit], and run `{start}`; clients use \
-         this URL, as in `plait run --exit URL -- curl https://example.org`:"
+        "plait: the exit runs, process {}; `kill {0}` stops it. After a reboot: plait daemon --config {}",
+        process.as_raw_pid(),
+        file.display()
     );
-    print_text(&format!("{url}\n"))
+    Ok(())
+}
+
+fn start_in_background(file: &Path) -> anyhow::Result<Pid> {
+    let directory = plait_linux::run_directory()?;
+    let namespace = netns::cookie().unwrap_or_default();
+    let named = |kind: &str| directory.join(format!("exit.{namespace}.{kind}"));
+    background::start(file, &named("log"), &named("notify"))
+}
+
+fn systemctl(arguments: &[&str]) -> anyhow::Result<()> {
+    let done = Command::new("systemctl").arg("--quiet").args(arguments).output()?;
+    if !done.status.success() {
+        bail!("{}", String::from_utf8_lossy(&done.stderr).trim());
+    }
+    Ok(())
 }
 
 /// Appends to a file, which is created with its directory if it does not exist.
@@ -85,7 +309,7 @@ fn section(port: u16) -> String {
     format!(
         "[exit]\n\
          listen = \"[::]:{port}\"\n\
-         # Who may use it: the keys that `plait identity` prints at the clients.\n\
+         # Who may use it, beside the clients that were admitted by invitations: the keys that `plait identity` prints there.\n\
          clients = []\n\
          # Networks that clients may reach beside the Internet, such as the one behind this host.\n\
          # allow = [\"10.0.0.0/8\"]\n\
@@ -94,6 +318,15 @@ fn section(port: u16) -> String {
          # max_rate = \"100mbit\"\n\
          # max_bytes_per_day = \"50GB\"\n"
     )
+}
+
+/// The name or address by which clients reach this host.
+fn host(name: Option<&str>, port: u16) -> anyhow::Result<String> {
+    let host = name.map_or_else(own_address, |name| Ok(name.to_owned()))?;
+    if PeerName::new(&host, port).to_string().parse::<PeerName>().is_err() {
+        bail!("expected a host name or an address for --name, got '{host}'");
+    }
+    Ok(host)
 }
 
 /// The source address of packets to the Internet.

@@ -89,7 +89,7 @@ enum Command {
     /// Keep what only root can do for a gateway that is not
     #[command(hide = true)]
     Monitor(monitor::Args),
-    /// Prepare this host to be an exit, which connects to what its clients ask for
+    /// Make this host an exit, which connects to what its clients ask for, and invite its clients
     #[command(subcommand)]
     Exit(exit::ExitCommand),
     /// Create or show the key pair by which peers recognize this host

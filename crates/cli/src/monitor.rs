@@ -16,6 +16,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     known_peers: Option<PathBuf>,
 
+    /// File of the clients that this exit has invited
+    #[arg(long, value_name = "FILE")]
+    invited_clients: Option<PathBuf>,
+
     /// Close subflows on silent paths for the gateway
     #[arg(long)]
     close_subflows: bool,
@@ -38,9 +42,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let Args { known_peers, close_subflows, config, release_kill_switch, host_lock, predecessor } = args;
+    let Args {
+        known_peers,
+        invited_clients,
+        close_subflows,
+        config,
+        release_kill_switch,
+        host_lock,
+        predecessor,
+    } = args;
     Ok(run_monitor(MonitorTasks {
         known_peers,
+        invited_clients,
         close_subflows,
         config,
         release_kill_switch,
@@ -56,6 +69,10 @@ pub(crate) fn start(settings: &Settings, further: &[OsString]) -> anyhow::Result
     if let Some(file) = settings.identities.known_peers() {
         let file = path::absolute(file).context("cannot find the file of known peers")?;
         command.arg("--known-peers").arg(file);
+    }
+    if let Some(invited) = settings.identities.invited() {
+        let file = path::absolute(invited.file()).context("cannot find the file of invited clients")?;
+        command.arg("--invited-clients").arg(file);
     }
     // The others keep the capability that it takes.
     if settings.command == "serve" {

@@ -11,6 +11,7 @@ use plait_gateway::{
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
 
+use crate::exit::invited_clients;
 use crate::gateway::{ConfigFile, Protection, address_and_port, block_on_gated, confine, until_stopped};
 
 /// Arguments of `plait serve`.
@@ -117,6 +118,8 @@ fn serve_exit(args: Args, config: &Config) -> anyhow::Result<()> {
     };
     let listed = clients.is_some();
     let mut settings = args.protection.inbound("serve", args.service, clients, config)?;
+    let key_file = args.protection.key_file(config);
+    settings.identities = settings.identities.with_invited(invited_clients(key_file));
     if !settings.identities.has_key_pair() {
         bail!(
             "expected a key pair, by which clients recognize this exit, got none: create one by `plait exit init`"

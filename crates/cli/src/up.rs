@@ -1,23 +1,21 @@
 //! `plait up` and `plait down`: a daemon in the background that sends the connections of the whole host through an exit.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::net::ToSocketAddrs as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ipnet::IpNet;
-use plait_gateway::{ExitUrl, GatewayStatus, KillSwitch, remove_leftovers};
+use plait_gateway::{ExitUrl, GatewayStatus, InvitationUrl, KillSwitch, remove_leftovers};
 use plait_linux::interfaces::{interfaces, route};
-use plait_linux::signal::StopSignal;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use crate::daemon::{HostLock, LOCK, background_arguments, executable, host_file, remove_files};
+use crate::daemon::background::{POLL_INTERVAL, STOP_TIMEOUT};
+use crate::daemon::{HostLock, LOCK, background, host_file, remove_files};
 use crate::router::network;
 use crate::stdout::print_text;
 
@@ -26,23 +24,15 @@ const CONFIG: &str = "toml";
 const LOG: &str = "log";
 const NOTIFY: &str = "notify";
 
-/// How long the daemon may take to reach the exit.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// After this time, connections that live on are reset.
 const DRAIN: Duration = Duration::from_millis(500);
-
-/// How long the daemon may take to end.
-const STOP_TIMEOUT: Duration = Duration::from_secs(20);
-
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Arguments of `plait up`.
 #[derive(clap::Args)]
 pub(crate) struct UpArgs {
-    /// The exit, as `plait exit init` prints it there
-    #[arg(value_name = "plait://HOST:PORT#KEY")]
-    exit: ExitUrl,
+    /// The exit, as `plait exit init` prints it there. An invitation in it admits this host, the first time
+    #[arg(value_name = "plait://HOST:PORT#KEY[.INVITATION]")]
+    url: InvitationUrl,
     /// Let nothing leave this host outside of plait, until `plait down`
     #[arg(long)]
     killswitch: bool,
@@ -69,7 +59,7 @@ pub(crate) fn up(args: UpArgs) -> anyhow::Result<()> {
     require_root("up")?;
     let (path, engaged) = (host_file(CONFIG)?, KillSwitch::is_engaged()?);
     let trusted =
-        if args.trusted.is_empty() { vec![default_trusted(&args.exit)?] } else { args.trusted.clone() };
+        if args.trusted.is_empty() { vec![default_trusted(&args.url.exit)?] } else { args.trusted.clone() };
     let text = config_text(&args, &trusted);
     if let Some(holder) = running_daemon()? {
         if fs::read_to_string(&path).is_ok_and(|running| running == text) {
@@ -80,9 +70,12 @@ pub(crate) fn up(args: UpArgs) -> anyhow::Result<()> {
             holder.as_raw_pid()
         );
     }
+    if args.url.invitation.is_some() {
+        join(&args.url)?;
+    }
     write_private(&path, &text)?;
-    match start(&path) {
-        Ok(()) => print_text(&summary(&args, &trusted)),
+    match background::start(&path, &host_file(LOG)?, &host_file(NOTIFY)?) {
+        Ok(_) => print_text(&summary(&args, &trusted)),
         Err(error) => {
             remove_files(&[CONFIG, LOG, NOTIFY])?;
             // One that was in force before remains.
@@ -110,6 +103,19 @@ pub(crate) fn down(_: &DownArgs) -> anyhow::Result<()> {
         (None, true) => "plait was not up; its kill switch is removed\n",
         (None, false) => "plait is not up\n",
     })
+}
+
+/// Has the exit admit this host, by a process of its own.
+fn join(url: &InvitationUrl) -> anyhow::Result<()> {
+    let mut command = Command::new(background::executable()?);
+    command.args(["exit", "join", &url.to_text()]).stdin(Stdio::null());
+    let done = command.output().context("cannot start plait exit join")?;
+    let text = String::from_utf8_lossy(&done.stderr);
+    match text.lines().rev().find_map(|line| line.strip_prefix("error: ")) {
+        Some(error) if !done.status.success() => bail!("{error}"),
+        None if !done.status.success() => bail!("plait exit join has failed: {}", done.status),
+        _ => Ok(()),
+    }
 }
 
 /// The daemon that redirects the connections of this host. One that was killed holds its lock until the kernel has closed its files:
@@ -181,7 +187,7 @@ fn config_text(args: &UpArgs, trusted: &[String]) -> String {
     };
     format!(
         "# Written by `plait up`.\nexit = {}\n{paths}[host]\nexclude = [{}]\nlan = {}\nkillswitch = {}\n{router}",
-        quoted(&args.exit.to_string()),
+        quoted(&args.url.exit.to_string()),
         exclude.join(", "),
         !args.no_lan,
         args.killswitch
@@ -197,7 +203,7 @@ fn summary(args: &UpArgs, trusted: &[String]) -> String {
     let kill_switch = if args.killswitch { "; nothing leaves this host outside of plait" } else { "" };
     format!(
         "plait is up: the connections {hosts} go through {}, starting on {}{kill_switch}\n",
-        args.exit.peer(),
+        args.url.exit.peer(),
         trusted.join(", ")
     )
 }
@@ -206,67 +212,6 @@ fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Starts the daemon; returns once it works.
-fn start(config: &Path) -> anyhow::Result<()> {
-    remove_files(&[NOTIFY])?;
-    let stop = StopSignal::listen().context("cannot listen for signals")?;
-    let (socket_path, log_path) = (host_file(NOTIFY)?, host_file(LOG)?);
-    let socket = UnixDatagram::bind(&socket_path).context("cannot listen for the daemon")?;
-    socket.set_read_timeout(Some(POLL_INTERVAL))?;
-    let log = File::create(&log_path).with_context(|| format!("cannot create {}", log_path.display()))?;
-    let mut command = Command::new(executable()?);
-    command.arg("-v").args(background_arguments(config));
-    command.env("NOTIFY_SOCKET", &socket_path).env_remove("LISTEN_PID").env_remove("WATCHDOG_USEC");
-    // Not of the terminal's foreground process group, whose Ctrl-C is for others.
-    command.process_group(0).current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    let mut daemon = command.spawn().context("cannot start the daemon")?;
-    let ready = wait_until_ready(&mut daemon, &socket, &stop);
-    if ready.is_err() {
-        end(&mut daemon);
-        let text = fs::read_to_string(&log_path).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let error = lines.iter().rposition(|line| line.starts_with("error: "));
-        if let Some(at) = error {
-            bail!("{}", lines[at..].join("\n").trim_start_matches("error: "));
-        }
-    }
-    remove_files(&[NOTIFY])?;
-    ready
-}
-
-fn wait_until_ready(daemon: &mut Child, socket: &UnixDatagram, stop: &StopSignal) -> anyhow::Result<()> {
-    let begin = Instant::now();
-    let mut message = [0; 4096];
-    while begin.elapsed() < START_TIMEOUT {
-        stop.check()?;
-        if let Ok(length) = socket.recv(&mut message)
-            && message[..length].split(|byte| *byte == b'\n').any(|line| line == b"READY=1")
-        {
-            return Ok(());
-        }
-        if let Some(status) = daemon.try_wait()? {
-            bail!("the daemon has ended: {status}");
-        }
-    }
-    bail!("the daemon has not reached the exit within {} s", START_TIMEOUT.as_secs())
-}
-
-/// Ends a daemon that does not work.
-fn end(daemon: &mut Child) {
-    let pid = Pid::from_child(daemon);
-    // It may have ended.
-    let _ = kill_process(pid, Signal::TERM);
-    let begin = Instant::now();
-    while begin.elapsed() < STOP_TIMEOUT {
-        if !matches!(daemon.try_wait(), Ok(None)) {
-            return;
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    let _ = daemon.kill();
-    let _ = daemon.wait();
 }
 
 /// Stops the daemon; returns once it has ended.

@@ -87,7 +87,7 @@ pub use kill_switch::{KillSwitch, KillSwitchError};
 pub use monitor::{Monitor, MonitorTasks, run_monitor};
 pub use outbound::{
     ConnectError, Credentials, CredentialsError, ExitCheckError, ExitUrl, Host, HostError, HostSettings,
-    Outbound, ProxyAccess, Route, Router, RouterError, RouterSettings, RunError, exit_code,
+    InvitationUrl, Outbound, ProxyAccess, Route, Router, RouterError, RouterSettings, RunError, exit_code,
 };
 pub use paths::{
     Forecast, PathName, PathPattern, PathRule, PathRulesError, Period, Quota, QuotaFile, QuotaStatus,
@@ -103,4 +103,7 @@ pub use side_connections::{ParseRedundancyError, Redundancy};
 pub use status::{GatewayStatus, handover_socket_path, handover_sockets};
 pub use stream::Stream;
 pub use trust::identity::{self, IdentityError};
-pub use trust::{Identities, PeerName, SealedPeer, SealedPeers, SealedPeersError, Trust};
+pub use trust::{
+    Identities, InvitedClient, InvitedClients, InvitedClientsError, PeerName, SealedPeer, SealedPeers,
+    SealedPeersError, Trust,
+};

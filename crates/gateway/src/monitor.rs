@@ -32,7 +32,9 @@ use serde::{Deserialize, Serialize};
 use crate::kill_switch::ReleasedKillSwitch;
 use crate::paths::{PathUses, QuotaFile, QuotaUpdate, QuotaUses};
 use crate::status;
-use crate::trust::{KnownPeers, KnownPeersError, PeerName, SealedPeer, SealedPeers};
+use crate::trust::{
+    InvitedClients, InvitedKey, KnownPeers, KnownPeersError, PeerName, SealedPeer, SealedPeers,
+};
 
 /// How long a reply may take: another process may hold the lock of the peers' files, and the disk may be slow.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -49,6 +51,10 @@ enum Request {
     FindKey(String),
     /// Store the peer's key.
     AppendKey { peer: String, key: String },
+    /// What the key is to this exit, if it was invited.
+    FindInvited(PublicKey),
+    /// Admit the client by the invitation.
+    AdmitClient { invitation: PublicKey, client: PublicKey },
     /// Close the subflow between two addresses, on whose path the peer is silent.
     CloseSubflow { local: SocketAddr, remote: SocketAddr },
     /// Add what was used of quotas of paths.
@@ -196,6 +202,15 @@ impl Monitor {
         self.changes.request(&request).map_err(into_error)
     }
 
+    pub(crate) fn find_invited(&self, key: &PublicKey) -> io::Result<Option<InvitedKey>> {
+        self.questions.request(&Request::FindInvited(*key)).map_err(into_error)
+    }
+
+    pub(crate) fn admit_client(&self, invitation: &PublicKey, client: &PublicKey) -> io::Result<bool> {
+        let request = Request::AdmitClient { invitation: *invitation, client: *client };
+        self.changes.request(&request).map_err(into_error)
+    }
+
     /// What the kernel is to count of paths, if the monitor can read it; once.
     pub(crate) fn take_path_uses(&self) -> Option<PathUses> {
         self.path_uses.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -240,6 +255,7 @@ struct MonitorProcess {
     gateway: u32,
     sealed: SealedPeers,
     keys: Option<KnownPeers>,
+    invited: Option<InvitedClients>,
     quotas: Option<QuotaFile>,
     /// What the kernel counts of the gateway's paths.
     path_uses: Option<PathUses>,
@@ -258,6 +274,8 @@ struct MonitorProcess {
 pub struct MonitorTasks {
     /// The file of the keys of first use.
     pub known_peers: Option<PathBuf>,
+    /// The file of the clients that this exit has invited.
+    pub invited_clients: Option<PathBuf>,
     /// The gateway may not close subflows itself.
     pub close_subflows: bool,
     /// The configuration file that the gateway reads again.
@@ -276,8 +294,15 @@ pub struct MonitorTasks {
 /// # Errors
 /// The monitor cannot confine itself, or its parent broke the protocol.
 pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
-    let MonitorTasks { known_peers, close_subflows, config, release_kill_switch, host_lock, predecessor } =
-        tasks;
+    let MonitorTasks {
+        known_peers,
+        invited_clients,
+        close_subflows,
+        config,
+        release_kill_switch,
+        host_lock,
+        predecessor,
+    } = tasks;
     let gateway =
         getppid().ok_or_else(|| io::Error::other("the gateway has ended"))?.as_raw_pid().unsigned_abs();
     // A service manager that ends all processes of a service must not end this one first.
@@ -288,6 +313,7 @@ pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
         gateway,
         sealed: SealedPeers::of_user(),
         keys: known_peers.map(KnownPeers::in_file),
+        invited: invited_clients.map(InvitedClients::in_file),
         quotas: QuotaFile::of_user(),
         path_uses: PathUses::open(io::stderr().as_fd().try_clone_to_owned()?).ok(),
         last_added: Mutex::default(),
@@ -322,6 +348,7 @@ impl MonitorProcess {
     fn confine(&self, gate: &ThreadGate) -> io::Result<()> {
         let mut files = Files { manage: self.sealed.directories(), ..Files::default() };
         files.manage.extend(self.keys.iter().flat_map(KnownPeers::directories));
+        files.manage.extend(self.invited.iter().flat_map(InvitedClients::directories));
         files.manage.extend(self.quotas.iter().flat_map(QuotaFile::directories));
         files.remove.extend(plait_linux::run_directory());
         // The directory, because editors replace files.
@@ -378,6 +405,14 @@ impl MonitorProcess {
                 });
                 write_line(stream, &appended)
             }
+            Request::FindInvited(key) => {
+                write_line(stream, &self.invited().and_then(|invited| invited.find(&key).map_err(other)))
+            }
+            Request::AdmitClient { invitation, client } => {
+                let admitted =
+                    self.invited().and_then(|invited| invited.admit(&invitation, &client).map_err(other));
+                write_line(stream, &admitted)
+            }
             Request::CloseSubflow { local, remote } => write_line(stream, &self.close_subflow(local, remote)),
             Request::AddQuotaUse { updates, sync } => {
                 let quotas = self.quotas.as_ref();
@@ -430,6 +465,10 @@ impl MonitorProcess {
         let sockets = sockets.ok_or_else(|| Failure::Other("this monitor closes no subflows".into()))?;
         let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
         sockets.abort_subflow(local, remote, 0).map(|_| ()).map_err(other)
+    }
+
+    fn invited(&self) -> Result<&InvitedClients, Failure> {
+        self.invited.as_ref().ok_or_else(|| Failure::Other("this gateway has no invited clients".into()))
     }
 
     fn keys(&self) -> Result<&KnownPeers, Failure> {

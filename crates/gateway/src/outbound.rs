@@ -29,7 +29,7 @@ mod witness_memory;
 
 pub use connect::ConnectError;
 pub use exit::ExitCheckError;
-pub use exit_url::ExitUrl;
+pub use exit_url::{ExitUrl, InvitationUrl};
 pub use host::{Host, HostError, HostSettings};
 pub use open::Outbound;
 pub use proxy::{Credentials, CredentialsError, ProxyAccess};

@@ -2,6 +2,7 @@
 
 mod identities;
 pub mod identity;
+mod invited_clients;
 mod known_peers;
 mod peer_name;
 mod sealed_peers;
@@ -9,6 +10,8 @@ mod state_directory;
 mod verification;
 
 pub use identities::{Identities, Trust};
+pub(crate) use invited_clients::InvitedKey;
+pub use invited_clients::{InvitedClient, InvitedClients, InvitedClientsError};
 pub(crate) use known_peers::{KnownPeers, KnownPeersError};
 pub use peer_name::PeerName;
 pub use sealed_peers::{SealedPeer, SealedPeers, SealedPeersError};

@@ -10,7 +10,7 @@ pub enum CloseReason {
     /// An end's static key is not accepted, or missing.
     #[error(
         "it does not accept this end's key, or got none: add what `plait identity` prints here to `clients` of [identity] \
-         or to [peers] there"
+         or to [peers] there; for an exit, `plait exit join URL` with what `plait exit invite` prints there"
     )]
     Identity,
     /// Another mode is required.

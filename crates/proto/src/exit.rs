@@ -8,6 +8,7 @@
 //! | `03`, port 2, name 1 to 253 | a host name, which the exit resolves |
 //! | `04` | the exit's resolver, by DNS over TCP |
 //! | `05` | a session of [datagrams](crate::datagrams) |
+//! | `06`, key 32 | the admission of the client with this public key, by an initiator that authenticates by an invitation |
 //!
 //! The content of OUTCOME is one byte: 0 if the exit is connected, else the [`ConnectFailure`]. The records are those of
 //! [`codec::records`](crate::codec::records).
@@ -17,11 +18,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
+use crate::identity::PublicKey;
+
 const IPV4: u8 = 1;
 const IPV6: u8 = 2;
 const NAME: u8 = 3;
 const RESOLVER: u8 = 4;
 const DATAGRAMS: u8 = 5;
+const ADMISSION: u8 = 6;
 
 /// Where an exit is to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +36,8 @@ pub enum Destination {
     Resolver,
     /// The exit itself: a session of [datagrams](crate::datagrams), whose id it sends.
     Datagrams,
+    /// The exit itself: it is to admit the client with this key. The initiator authenticates by an invitation.
+    Admission(PublicKey),
 }
 
 /// A host, by its address or its name.
@@ -56,7 +62,9 @@ pub struct HostNameError(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Neither of the types of a destination, or one with another length.
-    #[error("expected a destination (type 1 to 5, a port from 1, an address or a name), got something else")]
+    #[error(
+        "expected a destination (type 1 to 6, a port from 1, an address or a name, or a key), got something else"
+    )]
     Destination,
     /// The outcome is not one byte.
     #[error("expected an outcome of one byte, got {0} bytes")]
@@ -90,11 +98,14 @@ pub enum ConnectFailure {
     /// A fault of the exit, or a code that this version does not know.
     #[error("the exit has a fault, which its log tells")]
     Failed,
+    /// The invitation has admitted another client, or has expired.
+    #[error("the invitation was used by another client, or has expired")]
+    Invitation,
 }
 
 impl ConnectFailure {
     /// Their codes count from 1.
-    const ALL: [ConnectFailure; 8] = [
+    const ALL: [ConnectFailure; 9] = [
         ConnectFailure::Refused,
         ConnectFailure::NetworkUnreachable,
         ConnectFailure::HostUnreachable,
@@ -103,6 +114,7 @@ impl ConnectFailure {
         ConnectFailure::NotPermitted,
         ConnectFailure::Limit,
         ConnectFailure::Failed,
+        ConnectFailure::Invitation,
     ];
 }
 
@@ -136,6 +148,7 @@ impl Destination {
         let (kind, port, host): (u8, NonZeroU16, &[u8]) = match self {
             Destination::Resolver => return vec![RESOLVER],
             Destination::Datagrams => return vec![DATAGRAMS],
+            Destination::Admission(client) => return [&[ADMISSION], &client.as_bytes()[..]].concat(),
             Destination::Host(Host::Name(name), port) => (NAME, *port, name.0.as_bytes()),
             Destination::Host(Host::Address(address), port) => match address.to_canonical() {
                 IpAddr::V4(address) => (IPV4, *port, &address.octets()),
@@ -154,6 +167,10 @@ impl Destination {
         let (kind, port, host) = match content {
             [RESOLVER] => return Ok(Destination::Resolver),
             [DATAGRAMS] => return Ok(Destination::Datagrams),
+            [ADMISSION, key @ ..] => {
+                let key = key.try_into().map_err(|_| MessageError::Destination)?;
+                return Ok(Destination::Admission(PublicKey::new(key)));
+            }
             [kind, high, low, host @ ..] => (*kind, u16::from_be_bytes([*high, *low]), host),
             _ => return Err(MessageError::Destination),
         };
@@ -181,6 +198,7 @@ impl fmt::Display for Destination {
             Destination::Host(Host::Name(name), port) => write!(f, "{name}:{port}"),
             Destination::Resolver => f.write_str("its resolver"),
             Destination::Datagrams => f.write_str("datagrams"),
+            Destination::Admission(client) => write!(f, "the admission of {client}"),
         }
     }
 }
@@ -235,6 +253,7 @@ mod tests {
             (Destination::Host(name, port(443)), [&[3, 1, 187], &b"server.example"[..]].concat()),
             (Destination::Resolver, vec![4]),
             (Destination::Datagrams, vec![5]),
+            (Destination::Admission(PublicKey::new([7; 32])), [&[6], &[7; 32][..]].concat()),
         ] {
             assert_eq!(destination.encode(), bytes);
             assert_eq!(Destination::decode(&bytes), Ok(destination));
@@ -262,6 +281,9 @@ mod tests {
             b"\x03\x00\x50.",
             &[5, 0, 80, 1, 2, 3, 4],
             &[6],
+            &[6; 32],
+            &[6; 34],
+            &[7],
             &long,
         ] {
             assert_eq!(Destination::decode(wrong), Err(MessageError::Destination), "{wrong:?}");
@@ -276,7 +298,7 @@ mod tests {
             assert_eq!(decode_outcome(&[code]), Ok(Err(failure)));
         }
         assert_eq!(decode_outcome(&[0]), Ok(Ok(())));
-        assert_eq!(decode_outcome(&[9]), Ok(Err(ConnectFailure::Failed)));
+        assert_eq!(decode_outcome(&[10]), Ok(Err(ConnectFailure::Failed)));
         assert_eq!(decode_outcome(&[]), Err(MessageError::Outcome(0)));
         assert_eq!(decode_outcome(&[0, 0]), Err(MessageError::Outcome(2)));
     }

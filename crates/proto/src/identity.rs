@@ -8,21 +8,19 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use zeroize::Zeroizing;
 
 use crate::secret::{RandomError, Secret};
 
-const PRIVATE_PREFIX: &str = "plait-private-key:";
-
 /// Characters of 32 bytes in base64 without padding.
 const BASE64_LEN: usize = 43;
 
 /// The public half of a [`KeyPair`]: `plait-key:` and 43 characters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct PublicKey([u8; 32]);
 
 /// A text is not a public key.
@@ -42,7 +40,6 @@ impl PublicKey {
         PublicKey(key)
     }
 
-    #[cfg(test)]
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -67,9 +64,15 @@ impl FromStr for PublicKey {
         let key = text.strip_prefix(PublicKey::PREFIX).and_then(decode);
         key.map(|key| PublicKey(*key)).ok_or_else(|| {
             // A private key pasted by mistake must not end up in a log.
-            let shown = if text.starts_with(PRIVATE_PREFIX) { "a private key" } else { text };
+            let shown = if text.starts_with(KeyPair::PRIVATE_PREFIX) { "a private key" } else { text };
             ParsePublicKeyError(shown.to_owned())
         })
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> String {
+        key.to_string()
     }
 }
 
@@ -89,6 +92,9 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
+    /// What the text of a private key begins with.
+    pub const PRIVATE_PREFIX: &str = "plait-private-key:";
+
     /// A new random key pair.
     ///
     /// # Errors
@@ -110,7 +116,7 @@ impl KeyPair {
     /// Parses the private key's text form, as [`private_text`](Self::private_text) writes it.
     #[must_use]
     pub fn parse_private(text: &str) -> Option<KeyPair> {
-        let private = text.strip_prefix(PRIVATE_PREFIX).and_then(decode)?;
+        let private = text.strip_prefix(KeyPair::PRIVATE_PREFIX).and_then(decode)?;
         Some(KeyPair::from_private(Secret::copy_of(&private)))
     }
 
@@ -118,8 +124,8 @@ impl KeyPair {
     #[must_use]
     pub fn private_text(&self) -> Zeroizing<String> {
         // Allocated once: growing would leave copies behind.
-        let mut text = Zeroizing::new(String::with_capacity(PRIVATE_PREFIX.len() + BASE64_LEN + 1));
-        text.push_str(PRIVATE_PREFIX);
+        let mut text = Zeroizing::new(String::with_capacity(KeyPair::PRIVATE_PREFIX.len() + BASE64_LEN + 1));
+        text.push_str(KeyPair::PRIVATE_PREFIX);
         BASE64_URL_SAFE_NO_PAD.encode_string(self.private.as_bytes(), &mut text);
         text
     }
@@ -164,7 +170,7 @@ mod tests {
     fn private_keys_round_trip_as_text() {
         let pair = KeyPair::generate().expect("random");
         let text = pair.private_text();
-        assert_eq!(text.len(), PRIVATE_PREFIX.len() + BASE64_LEN);
+        assert_eq!(text.len(), KeyPair::PRIVATE_PREFIX.len() + BASE64_LEN);
         let parsed = KeyPair::parse_private(&text).expect("a private key");
         assert_eq!(parsed.private().as_bytes(), pair.private().as_bytes());
         let cut = &text[..text.len() - 1];
@@ -195,7 +201,7 @@ mod tests {
     fn debug_and_errors_hide_the_private_key() {
         let pair = KeyPair::from_private(Secret::copy_of(&[0xab; 32]));
         let digits = BASE64_URL_SAFE_NO_PAD.encode([0xab; 32]);
-        let error = format!("{PRIVATE_PREFIX}{digits}").parse::<PublicKey>().expect_err("private");
+        let error = format!("{}{digits}", KeyPair::PRIVATE_PREFIX).parse::<PublicKey>().expect_err("private");
         let shown = format!("{pair:?} {error}");
         assert!(shown.contains(&pair.public().to_string()), "{shown}");
         assert!(!shown.contains(&digits) && !shown.contains("171") && !shown.contains("abab"), "{shown}");

@@ -194,7 +194,7 @@ pub(super) struct Inherited {
 
 impl RunningDaemon {
     /// The one of this network namespace with this file.
-    pub(super) fn find(config: &Path) -> anyhow::Result<RunningDaemon> {
+    pub(super) fn find(config: &Path) -> anyhow::Result<Option<RunningDaemon>> {
         let namespace = netns::cookie().ok();
         for (_, path) in handover_sockets().context("cannot look for the running daemon")? {
             // It may have ended.
@@ -202,13 +202,21 @@ impl RunningDaemon {
             stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
             let Ok(offer) = receive::<Offer>(&stream) else { continue };
             if offer.config == config && offer.namespace == namespace {
-                return Ok(RunningDaemon { stream, process: offer.process });
+                return Ok(Some(RunningDaemon { stream, process: offer.process }));
             }
         }
-        bail!(
-            "expected a running daemon with the file {}, got none: start one without --replace",
-            config.display()
-        );
+        Ok(None)
+    }
+
+    /// The same, which there must be.
+    pub(super) fn to_replace(config: &Path) -> anyhow::Result<RunningDaemon> {
+        let Some(running) = RunningDaemon::find(config)? else {
+            bail!(
+                "expected a running daemon with the file {}, got none: start one without --replace",
+                config.display()
+            );
+        };
+        Ok(running)
     }
 
     /// Asks for what it passes.

@@ -14,6 +14,7 @@ use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
 
+use crate::exit::invited_clients;
 use crate::gateway::Protection;
 use crate::router::{self, router_settings};
 use crate::serve::exit_settings;
@@ -123,12 +124,14 @@ impl Plan {
         let config = &self.config;
         let has_exit = self.outbound.as_ref().is_some_and(|outbound| outbound.exit.is_some());
         let required = has_exit || !self.services.is_empty();
-        let identities =
-            Identities::new(config.identity.as_deref(), config.trust, config.pins.clone(), None)?;
+        let key_file = config.identity.as_deref();
+        let identities = Identities::new(key_file, config.trust, config.pins.clone(), None)?;
+        // Also without an exit, which may be added to the file while the daemon runs.
+        let identities = identities.with_invited(invited_clients(key_file));
+        let is_exit = self.services.iter().any(|service| matches!(service.role, ServiceRole::Exit(_)));
         let default = required.then_some(Requirement::Mode);
         let mut settings = Protection::of_file().settings("daemon", identities, config, default)?;
         settings.opens_connections = self.outbound.is_some();
-        let is_exit = self.services.iter().any(|service| matches!(service.role, ServiceRole::Exit(_)));
         if is_exit && !settings.identities.has_key_pair() {
             bail!(
                 "expected a key pair, by which clients recognize this exit, got none: create one by `plait exit init`"
@@ -262,16 +265,15 @@ impl OutboundPlan {
 impl ServicePlan {
     /// As [`OutboundPlan::settings`].
     pub(super) fn settings(&self, shared: &Settings) -> Settings {
+        let is_exit = matches!(self.role, ServiceRole::Exit(_));
+        let invited = shared.identities.invited().filter(|_| is_exit).cloned();
+        let identities = shared.identities.with(Some(Trust::Any), BTreeMap::new(), self.clients.clone());
         // The limit of connections of a listed client of an exit is that of its key.
-        let by_key = matches!(self.role, ServiceRole::Exit(_)) && self.clients.is_some();
+        let by_key = is_exit && self.clients.is_some();
         let max_connections_per_peer =
             if by_key { shared.max_connections } else { shared.max_connections_per_peer };
-        Settings {
-            identities: shared.identities.with(Some(Trust::Any), BTreeMap::new(), self.clients.clone()),
-            padding: self.padding,
-            max_connections_per_peer,
-            ..shared.clone()
-        }
+        let identities = identities.with_invited(invited);
+        Settings { identities, padding: self.padding, max_connections_per_peer, ..shared.clone() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -110,7 +110,7 @@ impl Protection {
         peers: &Peers,
         config: &Config,
     ) -> anyhow::Result<Settings> {
-        let file = self.identity.as_deref().or(config.identity.as_deref());
+        let file = self.key_file(config);
         let trust = peers.peers.or(config.trust);
         let mut pins = config.pins.clone();
         // Like a server's, connections to an exit are meant to be protected.
@@ -141,10 +141,14 @@ impl Protection {
         clients: Option<Vec<PublicKey>>,
         config: &Config,
     ) -> anyhow::Result<Settings> {
-        let file = self.identity.as_deref().or(config.identity.as_deref());
-        let identities = Identities::new(file, None, BTreeMap::new(), clients)?;
+        let identities = Identities::new(self.key_file(config), None, BTreeMap::new(), clients)?;
         let settings = self.settings(command, identities, config, Some(Requirement::Mode))?;
         Ok(Settings { services, ..settings })
+    }
+
+    /// The file of the gateway's key pair, if one is named.
+    pub(crate) fn key_file<'a>(&'a self, config: &'a Config) -> Option<&'a Path> {
+        self.identity.as_deref().or(config.identity.as_deref())
     }
 
     /// What a file says, without any options.

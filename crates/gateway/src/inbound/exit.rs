@@ -17,8 +17,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 use plait_proto::codec::records::ExitRecord;
 use plait_proto::exit::{ConnectFailure, Destination, Host, MessageError, encode_outcome};
+use plait_proto::identity::PublicKey;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use tracing::warn;
 
 pub(super) use clients::{Admission, ClientId};
 pub(super) use datagrams::{Datagrams, bind as bind_datagrams};
@@ -30,6 +32,7 @@ use crate::race::{alternate_families, race};
 use crate::relay::{ExitRecordError, Transforms};
 use crate::resolver::{nameservers, resolve};
 use crate::socket::{canonical, configure, reset_on_drop, send_last};
+use crate::trust::{InvitedClients, InvitedClientsError, KeyMatch};
 use clients::Clients;
 use own_addresses::OwnAddresses;
 use public_addresses::is_public;
@@ -43,6 +46,8 @@ pub(super) struct Exit {
     settings: ExitSettings,
     own: OwnAddresses,
     clients: Clients,
+    /// Those that it admits by invitations.
+    invited: Option<InvitedClients>,
     /// `None`: this host refused the socket.
     datagrams: Option<Arc<Datagrams>>,
 }
@@ -69,18 +74,24 @@ impl From<io::Error> for ExitError {
 }
 
 impl Exit {
-    pub(super) fn new(settings: ExitSettings, datagrams: Option<Arc<Datagrams>>) -> Exit {
-        Exit { settings, own: OwnAddresses::default(), clients: Clients::default(), datagrams }
+    pub(super) fn new(
+        settings: ExitSettings,
+        invited: Option<InvitedClients>,
+        datagrams: Option<Arc<Datagrams>>,
+    ) -> Exit {
+        Exit { settings, own: OwnAddresses::default(), clients: Clients::default(), invited, datagrams }
     }
 
-    /// Receives the destination of the client behind `far`, connects to it, and sends the client the outcome.
+    /// Receives the destination of the client behind `far`, connects to it, and sends the client the outcome; `None`: that was all, as the
+    /// client was admitted.
     pub(super) async fn connect(
         self: &Arc<Self>,
         peer: SocketAddr,
         far: &TcpStream,
         established: &mut Established,
-    ) -> Result<(TcpStream, Admission), ExitError> {
-        let client = ClientId::new(established.protection.peer.map(|peer| peer.key), peer.ip());
+    ) -> Result<Option<(TcpStream, Admission)>, ExitError> {
+        let identity = established.protection.peer;
+        let client = ClientId::new(identity.map(|peer| peer.key), peer.ip());
         let Established { protection, transforms, exporter, .. } = established;
         let Transforms::Records(records) = transforms else {
             return Err(io::Error::other("expected a connection in mode 'sealed'").into());
@@ -88,7 +99,16 @@ impl Exit {
         let content = timeout(HANDSHAKE_TIMEOUT, records.receive_exit(far, ExitRecord::Destination)).await;
         let content = content.map_err(|_| ExitError::Timeout)??;
         let destination = Destination::decode(&content).map_err(ExitRecordError::from)?;
+        let invitation = identity.filter(|peer| peer.known == KeyMatch::Invitation).map(|peer| peer.key);
+        if let Destination::Admission(client) = destination {
+            let outcome = self.redeem(invitation, client).await;
+            let _ = send_last(far, &records.final_outcome(&encode_outcome(outcome))).await;
+            return outcome.map(|()| None).map_err(|failure| ExitError::Connect(destination, failure));
+        }
         let reach = async {
+            if invitation.is_some() {
+                return Err(ConnectFailure::NotPermitted);
+            }
             let admission = self.admit(client)?;
             let near = match (&destination, &self.datagrams, exporter) {
                 (Destination::Datagrams, Some(datagrams), Some(exporter)) => {
@@ -105,13 +125,33 @@ impl Exit {
         match reached {
             Ok(reached) => {
                 records.send_exit(far, ExitRecord::Outcome, &encode_outcome(Ok(()))).await?;
-                Ok(reached)
+                Ok(Some(reached))
             }
             Err(failure) => {
                 let last = records.final_outcome(&encode_outcome(Err(failure)));
                 // The client learns it, or sees a reset.
                 let _ = send_last(far, &last).await;
                 Err(ExitError::Connect(destination, failure))
+            }
+        }
+    }
+
+    /// Admits a client by an invitation.
+    async fn redeem(&self, invitation: Option<PublicKey>, client: PublicKey) -> Result<(), ConnectFailure> {
+        let (Some(invited), Some(invitation)) = (self.invited.clone(), invitation) else {
+            return Err(ConnectFailure::NotPermitted);
+        };
+        // It waits for the disk.
+        let admitted = tokio::task::spawn_blocking(move || invited.admit(&invitation, &client)).await;
+        match admitted.map_err(io::Error::other).map_err(InvitedClientsError::Write).flatten() {
+            Ok(true) => {
+                warn!("admitted a new client, {client}, by the invitation {invitation}");
+                Ok(())
+            }
+            Ok(false) => Err(ConnectFailure::Invitation),
+            Err(error) => {
+                warn!("a client cannot be admitted: {error}");
+                Err(ConnectFailure::Failed)
             }
         }
     }
@@ -141,7 +181,7 @@ impl Exit {
             // This host's configuration chose them.
             Destination::Resolver => return Ok(nameservers()),
             // It has no socket for them.
-            Destination::Datagrams => return Err(ConnectFailure::Failed),
+            Destination::Datagrams | Destination::Admission(_) => return Err(ConnectFailure::Failed),
             Destination::Host(Host::Address(address), port) => vec![SocketAddr::new(*address, port.get())],
             Destination::Host(Host::Name(name), port) => {
                 let found = resolve(name.as_str(), port.get()).await;
@@ -238,7 +278,7 @@ mod tests {
             let settings = ExitSettings { clients: ExitClients::Any, each, by_client: BTreeMap::new() };
             let port = 80.try_into().expect("not 0");
             let name = Host::Name(name.parse().expect("a name"));
-            Exit::new(settings, None).addresses(&Destination::Host(name, port), client).await
+            Exit::new(settings, None, None).addresses(&Destination::Host(name, port), client).await
         };
         for name in ["localhost", "127.1", "2130706433", "0x7f000001", "10.0.0.1"] {
             assert_eq!(addresses(name, &[]).await, Err(ConnectFailure::NotPermitted), "{name}");

@@ -139,7 +139,8 @@ impl Gateway {
         let datagrams = datagrams.map(|socket| Arc::new(Datagrams::new(self, socket)));
         datagrams.iter().for_each(Datagrams::spawn);
         let names = self.exit_names(local_port(&connections));
-        let exit = Service::Exit(Arc::new(Exit::new(settings, datagrams)));
+        let invited = self.identities().invited().cloned();
+        let exit = Service::Exit(Arc::new(Exit::new(settings, invited, datagrams)));
         self.serve_on(connections, InboundServices::single(names, exit)).await;
     }
 
@@ -246,7 +247,8 @@ impl Gateway {
         let service = services.get(requested);
         let failed = |reason, is_known| ServeError::Service { service: service.clone(), reason, is_known };
         let Reached { near, admission } = match service.connect(peer, &far, &mut established).await {
-            Ok(reached) => reached,
+            Ok(Some(reached)) => reached,
+            Ok(None) => return Ok(None),
             Err(ServiceError::Exit(error)) => {
                 if let ExitError::Record(_) | ExitError::Timeout = error {
                     self.negotiation().set_close_reason(&far, CloseReason::Message);

@@ -68,27 +68,27 @@ impl Service {
         Ok(Application { address, service })
     }
 
-    /// Connects to the service for the peer behind `far`.
+    /// Connects to the service for the peer behind `far`; `None`: the peer got its answer, and nothing is to be carried.
     pub(super) async fn connect(
         &self,
         peer: SocketAddr,
         far: &TcpStream,
         established: &mut Established,
-    ) -> Result<Reached, ServiceError> {
+    ) -> Result<Option<Reached>, ServiceError> {
         match self {
             Service::Server(server) => {
                 let near = server.connect(peer, far.local_addr()?).await?;
-                Ok(Reached::unlimited(near))
+                Ok(Some(Reached::unlimited(near)))
             }
             Service::Local(sender) => {
                 let (protection, exporter) = (established.protection.clone(), established.exporter.take());
                 let (stream, near) = Stream::pair(canonical(peer), protection, exporter).await?;
                 sender.send(stream).await.map_err(|_| io::Error::other("the listener was closed"))?;
-                Ok(Reached::unlimited(near))
+                Ok(Some(Reached::unlimited(near)))
             }
             Service::Exit(exit) => {
-                let (near, admission) = exit.connect(peer, far, established).await?;
-                Ok(Reached { near, admission: Some(admission) })
+                let reached = exit.connect(peer, far, established).await?;
+                Ok(reached.map(|(near, admission)| Reached { near, admission: Some(admission) }))
             }
         }
     }

@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 
 use plait_proto::codec::records::{Error, ExitRecord};
 use plait_proto::exit::{ConnectFailure, Destination, Host, HostName, decode_outcome};
+use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -93,6 +94,16 @@ impl Outbound {
             }
             Err(error) => Err(ExitCheckError(error.to_string())),
         }
+    }
+
+    /// Has the exit admit a client. The key pair of this gateway is an invitation.
+    ///
+    /// # Errors
+    /// The exit does not, or cannot be reached.
+    pub async fn redeem_invitation(&self, client: PublicKey) -> Result<(), ExitCheckError> {
+        let Route::Exit(exit) = &self.route else { return Ok(()) };
+        let admitted = self.open_through(exit, &Destination::Admission(client), None).await;
+        admitted.map(drop).map_err(|error| ExitCheckError(error.to_string()))
     }
 
     /// Looks up the addresses of the exit, if connections go to one, and remembers them: once the connections of the whole host go
@@ -258,7 +269,7 @@ fn connect_error(destination: &Destination, failure: ConnectFailure) -> io::Erro
         ConnectFailure::HostUnreachable => io::ErrorKind::HostUnreachable,
         ConnectFailure::TimedOut => io::ErrorKind::TimedOut,
         ConnectFailure::NameNotFound => io::ErrorKind::NotFound,
-        ConnectFailure::NotPermitted => io::ErrorKind::PermissionDenied,
+        ConnectFailure::NotPermitted | ConnectFailure::Invitation => io::ErrorKind::PermissionDenied,
         ConnectFailure::Limit => io::ErrorKind::QuotaExceeded,
     };
     io::Error::new(kind, format!("the exit cannot connect to {destination}: {failure}"))

@@ -12,6 +12,7 @@ use plait_proto::identity::{KeyPair, PublicKey};
 use serde::Deserialize;
 
 use super::identity::{self, IdentityError};
+use super::invited_clients::{InvitedClients, InvitedKey};
 use super::known_peers::KnownPeers;
 use super::peer_name::PeerName;
 use super::verification::{ExpectedPeer, KeyMatch, PeerAuthError, TrustAnchor};
@@ -50,6 +51,8 @@ pub struct Identities {
     pins: BTreeMap<PeerName, PublicKey>,
     known_peers: Option<KnownPeers>,
     clients: Option<Vec<PublicKey>>,
+    /// Those that an exit admits beside them.
+    invited: Option<InvitedClients>,
 }
 
 impl Default for Identities {
@@ -61,6 +64,7 @@ impl Default for Identities {
             pins: BTreeMap::new(),
             known_peers: None,
             clients: None,
+            invited: None,
         }
     }
 }
@@ -89,10 +93,10 @@ impl Identities {
         let file = file.map(Path::to_owned).or(default.ok());
         let trust = trust.unwrap_or(if pins.is_empty() { Trust::Any } else { Trust::Pinned });
         let known_peers = file.map(|file| KnownPeers::in_file(file.with_file_name("known_peers")));
-        Ok(Identities { key_pair: key_pair.map(Arc::new), trust, pins, known_peers, clients })
+        Ok(Identities { key_pair: key_pair.map(Arc::new), trust, pins, known_peers, clients, invited: None })
     }
 
-    /// The same key pair and keys of first use, with other pins and clients: for a gateway that can no longer read the files.
+    /// The same key pair and keys of first use, with other pins and clients, of which none were invited: for a gateway that can no longer read the files.
     #[must_use]
     pub fn with(
         &self,
@@ -101,7 +105,19 @@ impl Identities {
         clients: Option<Vec<PublicKey>>,
     ) -> Identities {
         let trust = trust.unwrap_or(if pins.is_empty() { Trust::Any } else { Trust::Pinned });
-        Identities { trust, pins, clients, ..self.clone() }
+        Identities { trust, pins, clients, invited: None, ..self.clone() }
+    }
+
+    /// The same, for an exit: with the clients that were invited, beside those that are listed.
+    #[must_use]
+    pub fn with_invited(self, invited: Option<InvitedClients>) -> Identities {
+        Identities { invited, ..self }
+    }
+
+    /// The same, with another key pair.
+    #[must_use]
+    pub fn with_key_pair(self, key_pair: Arc<KeyPair>) -> Identities {
+        Identities { key_pair: Some(key_pair), ..self }
     }
 
     /// Whether peers that this gateway connects to may have to authenticate.
@@ -121,16 +137,26 @@ impl Identities {
         self.first_use().map(KnownPeers::file)
     }
 
-    /// Reads and writes the keys of first use through a monitor.
+    /// Those that an exit admits beside the listed ones, if this is one.
+    #[must_use]
+    pub fn invited(&self) -> Option<&InvitedClients> {
+        self.invited.as_ref()
+    }
+
+    /// Reads and writes the keys of first use, and of invited clients, through a monitor.
     pub(crate) fn set_monitor(&mut self, monitor: &Arc<Monitor>) {
         if let Some(known) = &mut self.known_peers {
             known.set_monitor(Arc::clone(monitor));
         }
+        if let Some(invited) = &mut self.invited {
+            invited.set_monitor(Arc::clone(monitor));
+        }
     }
 
-    /// The directories of the keys that were trusted on first use, if any are.
+    /// The directories of the keys that were trusted on first use, if any are, and of invited clients.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
-        self.first_use().map(KnownPeers::directories).unwrap_or_default()
+        let known = self.first_use().map(KnownPeers::directories).unwrap_or_default();
+        known.into_iter().chain(self.invited.iter().flat_map(InvitedClients::directories)).collect()
     }
 
     /// Whether clients that connect to this gateway have to authenticate.
@@ -189,7 +215,14 @@ impl Identities {
             None => Ok(None),
             Some(clients) if clients.contains(got) => Ok(Some(KeyMatch::Pinned)),
             Some(_) if clients.is_some() => Err(PeerAuthError::ServiceClient(*got)),
-            Some(_) => Err(PeerAuthError::Client(*got)),
+            Some(_) => {
+                let invited = self.invited.as_ref().map(|invited| invited.find(got)).transpose()?.flatten();
+                match invited {
+                    Some(InvitedKey::Client) => Ok(Some(KeyMatch::Pinned)),
+                    Some(InvitedKey::Invitation) => Ok(Some(KeyMatch::Invitation)),
+                    None => Err(PeerAuthError::Client(*got)),
+                }
+            }
         }
     }
 }

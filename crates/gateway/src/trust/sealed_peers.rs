@@ -8,15 +8,14 @@
 //! directory; the others notice by the file's metadata.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata, TryLockError};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use chrono::{DateTime, NaiveDate, Utc};
 use plait_config::{AtomicFile, with_path};
@@ -24,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{debug, info, warn};
 
 use super::peer_name::PeerName;
-use super::state_directory::{directories_of, private_directory, state_directory};
+use super::state_directory::{directories_of, lock_directory, private_directory, state_directory};
 use crate::monitor::Monitor;
 
 /// Peers remembered; the file is then some 800 kB long.
@@ -37,9 +36,6 @@ const MAX_PEERS_PER_NETWORK: usize = 512;
 /// A peer can be evicted if its last `sealed` connection was this many days ago. An attacker who makes programs connect to
 /// many peers of his can thus keep new peers from being remembered, which is logged, but evicts none that is in use.
 const EVICTABLE_AFTER_DAYS: i64 = 365;
-
-/// How long another process may hold the lock: it writes less than a megabyte.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The memory could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -374,22 +370,6 @@ fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() & u32::MAX << 8).into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 80).into(),
-    }
-}
-
-/// Waits for the lock of a file's directory; the file itself is replaced. The lock is released on drop.
-fn lock_directory(file: &Path) -> io::Result<File> {
-    let directory = File::open(file.parent().unwrap_or(Path::new(".")))?;
-    let deadline = Instant::now() + LOCK_TIMEOUT;
-    loop {
-        match directory.try_lock() {
-            Ok(()) => return Ok(directory),
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                thread::sleep(Duration::from_millis(10));
-            }
-            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::TimedOut.into()),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
     }
 }
 

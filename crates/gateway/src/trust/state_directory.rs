@@ -1,9 +1,13 @@
 //! The directory of what a user's gateways keep: their key pair, and what they know of peers.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::{env, io};
+use std::time::{Duration, Instant};
+use std::{env, io, thread};
+
+/// How long another process may hold the lock: it writes less than a megabyte.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `$STATE_DIRECTORY`, which systemd sets for a service with `StateDirectory=`; else `/var/lib/plait` for root, and
 /// `$XDG_STATE_HOME/plait`, by default below `~/.local/state`, for other users. `None` if the environment names none.
@@ -36,5 +40,21 @@ pub(crate) fn private_directory(file: &Path) -> io::Result<()> {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)
         }
         _ => Ok(()),
+    }
+}
+
+/// Waits for the lock of a file's directory; the file itself is replaced. The lock is released on drop.
+pub(super) fn lock_directory(file: &Path) -> io::Result<File> {
+    let directory = File::open(file.parent().unwrap_or(Path::new(".")))?;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(directory),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
     }
 }

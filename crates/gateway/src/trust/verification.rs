@@ -8,6 +8,7 @@ use plait_proto::identity::PublicKey;
 use tracing::warn;
 
 use super::identity::IdentityError;
+use super::invited_clients::InvitedClientsError;
 use super::known_peers::{KnownPeers, KnownPeersError};
 use super::peer_name::PeerName;
 
@@ -18,6 +19,8 @@ pub(crate) enum KeyMatch {
     Pinned,
     /// It is the key of the peer's first use, which may be now.
     FirstUse,
+    /// It is the key of an invitation to an exit.
+    Invitation,
 }
 
 /// A peer that has authenticated.
@@ -32,6 +35,7 @@ impl fmt::Display for KeyMatch {
         f.write_str(match self {
             KeyMatch::Pinned => "pinned",
             KeyMatch::FirstUse => "first-use",
+            KeyMatch::Invitation => "invitation",
         })
     }
 }
@@ -53,6 +57,8 @@ pub(crate) enum PeerAuthError {
     NotPinned(PeerName),
     #[error("expected a client whose key is in `clients` of [identity], got {0}")]
     Client(PublicKey),
+    #[error(transparent)]
+    Invited(#[from] InvitedClientsError),
     #[error("expected a client whose key is in `clients` of the service, in [[services]], got {0}")]
     ServiceClient(PublicKey),
     #[error("keys of peers cannot be stored: {}", IdentityError::NoDirectory)]

@@ -144,7 +144,7 @@ impl Relay {
         let from = match from {
             Destination::Host(Host::Address(ip), port) => Some(SocketAddr::new(ip, port.get())),
             Destination::Resolver => self.nameserver,
-            Destination::Host(Host::Name(_), _) | Destination::Datagrams => None,
+            Destination::Host(Host::Name(_), _) | Destination::Datagrams | Destination::Admission(_) => None,
         };
         let (Some(from), Some(port)) = (from, self.port) else { return };
         let Ok(mut datagram) = new_udp_header(from) else { return };

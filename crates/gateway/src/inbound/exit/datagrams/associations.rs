@@ -137,8 +137,8 @@ impl Associations {
             }
             Destination::Host(Host::Name(_), _) => self.send_to_name(id, association, destination, payload),
             Destination::Resolver => association.send(self.resolver(), payload),
-            // A message does not have it.
-            Destination::Datagrams => {}
+            // A message has neither.
+            Destination::Datagrams | Destination::Admission(_) => {}
         }
     }
 
