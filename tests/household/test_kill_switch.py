@@ -4,13 +4,17 @@ router forwards and has a NAT."""
 import contextlib
 import os
 import signal
+import socket
 import time
 
 import pytest
 from attempts import attempts
 from daemons import Daemon
-from hosts import wait_for
+from hosts import Capture, wait_for
 from households import FAR, FAR6, NAME, NEIGHBORS, PORT, RESOLVERS, SERVER, UPLINKS
+from scapy.layers.dns import DNS, DNSQR
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
 
 # What the router and the hosts of the LAN try to reach.
 OF_ROUTER, OF_LAN = 7001, 7002
@@ -93,6 +97,33 @@ def test_nothing_leaves_while_the_daemon_starts_reloads_ends_and_is_killed(
     assert done.stdout == text.read_bytes(), "as before"
 
 
+def test_errors_about_answers_of_resolvers_do_not_leave(household):
+    """To a program that no longer waits for it: an ICMP error quotes the answer, and with it the name. The resolvers are in the network of
+    an uplink, which is reached without plait."""
+    household.set_up_exit()
+    start(household)
+    kill(household)
+    answer = UDP(sport=53, dport=50000) / DNS(qr=1, qd=DNSQR(qname=NAME))
+    to_lan = [
+        (socket.AF_INET, "10.50.0.11", IP(src=RESOLVERS["router"], dst="10.50.0.11")),
+        (socket.AF_INET6, "fd50::11", IPv6(src="2a00:78:1::1", dst="fd50::11")),
+    ]
+    to_router = [
+        (socket.AF_INET, "192.168.1.2", IP(src=RESOLVERS["router"], dst="192.168.1.2")),
+        (socket.AF_INET6, "2a00:78:1::2", IPv6(src="2a00:78:1::1", dst="2a00:78:1::2")),
+    ]
+    seen = Capture(household.one, "uplink", household.directory / "lan.pcap", filter="icmp or icmp6")
+    with everything_outside(household) as packets, seen:
+        for host, headers in ((household.router, to_lan), (household.hosts["isp1"], to_router)):
+            for family, address, header in headers:
+                with host.inside(), socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+                    raw.sendto(bytes(header / answer), (address, 0))
+        time.sleep(1)
+    for version in ("icmp.type == 3", "icmpv6.type == 1"):
+        assert seen.fields("frame.number", where=version), "the test would see nothing"
+    assert packets == []
+
+
 def test_excluded_networks_are_forwarded_and_their_names_are_not(household, documents, text):
     """Of a LAN host, also when the daemon was killed."""
     household.start_web(documents)
@@ -112,9 +143,9 @@ def test_excluded_networks_are_forwarded_and_their_names_are_not(household, docu
 def test_networks_that_the_router_excludes_are_forwarded_only(household, documents, text):
     """`exclude` of [router]: they are reached without plait by the hosts behind it, not by the router itself."""
     household.start_web(documents)
-    household.set_up_exit()
+    url = household.router.tool("plait", "exit", "join", household.set_up_exit()).strip()
     text_of_file = (
-        f'exit = "{household.url}"\n[paths]\neth = "trusted"\n[host]\nkillswitch = true\n'
+        f'exit = "{url}"\n[paths]\neth = "trusted"\n[host]\nkillswitch = true\n'
         f'[router]\ninterfaces = ["lan0"]\nexclude = ["{FAR}/32"]\n'
     )
     daemon = Daemon(household.router, text_of_file, household.directory).start()

@@ -1,8 +1,9 @@
 //! `plait exit`: makes this host an exit, and invites its clients.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{self, Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -149,7 +150,12 @@ fn join(url: InvitationUrl) -> anyhow::Result<()> {
     let InvitationUrl { exit, invitation } = url;
     if let Some(invitation) = invitation {
         let own = identity::load_or_create(&identity::default_file()?)?.0.public();
+        // While this process may still open it.
+        let file = redeemed_file()?;
+        let redeemed = OpenOptions::new().append(true).create(true).mode(0o600).open(&file);
+        let redeemed = redeemed.with_context(|| format!("cannot write {}", file.display()))?;
         redeem(&exit, &invitation, own)?;
+        remember(redeemed, &exit, &invitation).with_context(|| format!("cannot write {}", file.display()))?;
         eprintln!("plait: {} has admitted this host, {own}", exit.peer());
     }
     print_text(&format!("{exit}\n"))
@@ -223,6 +229,22 @@ impl Exit {
         let url = InvitationUrl { exit, invitation: Some(Arc::new(pair)) };
         print_text(&format!("{}\n", *url.to_text()))
     }
+}
+
+/// The file of the invitations that this host has redeemed: one line for each, the exit and the public key of the invitation.
+fn redeemed_file() -> anyhow::Result<PathBuf> {
+    Ok(identity::default_file()?.with_file_name("redeemed_invitations"))
+}
+
+/// Whether this host has redeemed an invitation: an exit behind a kill switch could not be asked again.
+pub(crate) fn has_redeemed(invitation: &KeyPair) -> bool {
+    let text = redeemed_file().and_then(|file| Ok(fs::read_to_string(file)?)).unwrap_or_default();
+    let key = invitation.public().to_string();
+    text.lines().any(|line| line.ends_with(&key))
+}
+
+fn remember(mut file: File, exit: &ExitUrl, invitation: &KeyPair) -> io::Result<()> {
+    file.write_all(format!("{} {}\n", exit.peer(), invitation.public()).as_bytes())
 }
 
 /// The clients that an exit with this key file has invited, by default with that of the user. `None`: the environment names no directory.

@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::daemon::background::{POLL_INTERVAL, STOP_TIMEOUT};
 use crate::daemon::{HostLock, LOCK, background, host_file, remove_files};
+use crate::exit::has_redeemed;
 use crate::router::network;
 use crate::stdout::print_text;
 
@@ -70,7 +71,7 @@ pub(crate) fn up(args: UpArgs) -> anyhow::Result<()> {
             holder.as_raw_pid()
         );
     }
-    if args.url.invitation.is_some() {
+    if args.url.invitation.as_ref().is_some_and(|invitation| !has_redeemed(invitation)) {
         join(&args.url)?;
     }
     write_private(&path, &text)?;

@@ -42,12 +42,6 @@ struct {
 	__type(value, __u8);
 } gateways SEC(".maps");
 
-/* Ports in network order, which TCP and UDP have at the same place. */
-struct ports {
-	__u16 source;
-	__u16 destination;
-};
-
 /*
  * Judges a packet of TCP or UDP. Names do not go to the resolver of an excluded network either, which would ask others: without a
  * gateway that redirects queries, they would leave readable.
@@ -64,6 +58,24 @@ static __always_inline enum verdict judge_ports(struct __sk_buff *skb, __u32 off
 												    : REFUSE;
 }
 
+/* Judges a packet of ICMP to an excluded network. */
+static __always_inline enum verdict judge_icmp(struct __sk_buff *skb, __u32 offset)
+{
+	struct iphdr quoted;
+	struct ports ports;
+	__u8 type;
+
+	if (bpf_skb_load_bytes(skb, offset, &type, sizeof(type)))
+		return REFUSE;
+	if (!is_error_v4(type))
+		return ALLOW;
+	offset += ICMP_ERROR_HEADER;
+	if (bpf_skb_load_bytes(skb, offset, &quoted, sizeof(quoted)) ||
+	    bpf_skb_load_bytes(skb, offset + quoted.ihl * 4, &ports, sizeof(ports)))
+		return REFUSE;
+	return is_dns(&ports) ? REFUSE : ALLOW;
+}
+
 static __always_inline enum verdict judge_v4(struct __sk_buff *skb)
 {
 	struct iphdr ip;
@@ -74,15 +86,25 @@ static __always_inline enum verdict judge_v4(struct __sk_buff *skb)
 		return is_excluded_v4(ip.daddr) ? ALLOW : REFUSE;
 	if (ip.protocol == IPPROTO_TCP || ip.protocol == IPPROTO_UDP)
 		return judge_ports(skb, ip.ihl * 4, ip.protocol, is_excluded_v4(ip.daddr));
-	return is_excluded_v4(ip.daddr) ? ALLOW : REFUSE;
+	if (!is_excluded_v4(ip.daddr))
+		return REFUSE;
+	return ip.protocol == IPPROTO_ICMP ? judge_icmp(skb, ip.ihl * 4) : ALLOW;
 }
 
-static __always_inline enum verdict judge_icmpv6(struct __sk_buff *skb, __u32 offset)
+static __always_inline enum verdict judge_icmpv6(struct __sk_buff *skb, __u32 offset, int is_excluded)
 {
+	struct ports ports;
 	__u8 type;
 
 	if (bpf_skb_load_bytes(skb, offset, &type, sizeof(type)))
 		return REFUSE;
+	if (is_excluded && !is_error_v6(type))
+		return ALLOW;
+	if (is_excluded) {
+		offset += ICMP_ERROR_HEADER + sizeof(struct ipv6hdr);
+		return bpf_skb_load_bytes(skb, offset, &ports, sizeof(ports)) || is_dns(&ports) ? REFUSE
+												: ALLOW;
+	}
 	return (type >= ICMPV6_ND_FIRST && type <= ICMPV6_ND_LAST) || type == ICMPV6_MLD2_REPORT ? ALLOW
 												 : REFUSE;
 }
@@ -98,14 +120,15 @@ static __always_inline enum verdict judge_v6(struct __sk_buff *skb)
 	is_excluded = is_excluded_v6(ip.daddr.in6_u.u6_addr32);
 	if (ip.nexthdr == IPPROTO_TCP || ip.nexthdr == IPPROTO_UDP)
 		return judge_ports(skb, sizeof(ip), ip.nexthdr, is_excluded);
+	if (ip.nexthdr == IPPROTO_ICMPV6)
+		return judge_icmpv6(skb, sizeof(ip), is_excluded);
 	if (is_excluded)
 		return ALLOW;
-	if (ip.nexthdr == IPPROTO_ICMPV6)
-		return judge_icmpv6(skb, sizeof(ip));
 	if (ip.nexthdr != HOP_BY_HOP || bpf_skb_load_bytes(skb, sizeof(ip), hop_by_hop, sizeof(hop_by_hop)))
 		return REFUSE;
 	/* Length 0: eight bytes. */
-	return hop_by_hop[0] == IPPROTO_ICMPV6 && !hop_by_hop[1] ? judge_icmpv6(skb, sizeof(ip) + 8) : REFUSE;
+	return hop_by_hop[0] == IPPROTO_ICMPV6 && !hop_by_hop[1] ? judge_icmpv6(skb, sizeof(ip) + 8, 0)
+								 : REFUSE;
 }
 
 SEC("cgroup_skb/egress")

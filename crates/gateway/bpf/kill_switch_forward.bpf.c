@@ -21,12 +21,6 @@
 /* The packet as a helper reads it; its first byte is that of the IP header. */
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *packet) __ksym;
 
-/* Ports in network order, which TCP and UDP have at the same place. */
-struct ports {
-	__u16 source;
-	__u16 destination;
-};
-
 /* A packet to an excluded network, by its transport protocol: names do not go to resolvers there, which would ask others. */
 static __always_inline int judge(const struct bpf_dynptr *packet, __u32 offset, __u8 protocol)
 {
@@ -39,18 +33,40 @@ static __always_inline int judge(const struct bpf_dynptr *packet, __u32 offset, 
 	return ports.destination == bpf_htons(PORT_DNS) ? NF_DROP : NF_ACCEPT;
 }
 
+/* An ICMP error, by the ports of the packet that it quotes. */
+static __always_inline int judge_error(const struct bpf_dynptr *packet, __u32 ports_offset)
+{
+	struct ports ports;
+
+	if (bpf_dynptr_read(&ports, sizeof(ports), packet, ports_offset, 0))
+		return NF_DROP;
+	return is_dns(&ports) ? NF_DROP : NF_ACCEPT;
+}
+
 SEC("netfilter")
 int kill_switch_forward_v4(struct bpf_nf_ctx *context)
 {
+	struct iphdr ip, quoted;
 	struct bpf_dynptr packet;
-	struct iphdr ip;
+	__u32 offset;
+	__u8 type;
 
 	if (bpf_dynptr_from_skb((struct __sk_buff *)context->skb, 0, &packet) ||
 	    bpf_dynptr_read(&ip, sizeof(ip), &packet, 0, 0) || !is_excluded_v4(ip.daddr))
 		return NF_DROP;
 	if (ip.frag_off & bpf_htons(FRAGMENT_OFFSET))
 		return NF_ACCEPT;
-	return judge(&packet, ip.ihl * 4, ip.protocol);
+	offset = ip.ihl * 4;
+	if (ip.protocol != IPPROTO_ICMP)
+		return judge(&packet, offset, ip.protocol);
+	if (bpf_dynptr_read(&type, sizeof(type), &packet, offset, 0))
+		return NF_DROP;
+	if (!is_error_v4(type))
+		return NF_ACCEPT;
+	offset += ICMP_ERROR_HEADER;
+	if (bpf_dynptr_read(&quoted, sizeof(quoted), &packet, offset, 0))
+		return NF_DROP;
+	return judge_error(&packet, offset + quoted.ihl * 4);
 }
 
 SEC("netfilter")
@@ -58,11 +74,18 @@ int kill_switch_forward_v6(struct bpf_nf_ctx *context)
 {
 	struct bpf_dynptr packet;
 	struct ipv6hdr ip;
+	__u8 type;
 
 	if (bpf_dynptr_from_skb((struct __sk_buff *)context->skb, 0, &packet) ||
 	    bpf_dynptr_read(&ip, sizeof(ip), &packet, 0, 0) || !is_excluded_v6(ip.daddr.in6_u.u6_addr32))
 		return NF_DROP;
-	return judge(&packet, sizeof(ip), ip.nexthdr);
+	if (ip.nexthdr != IPPROTO_ICMPV6)
+		return judge(&packet, sizeof(ip), ip.nexthdr);
+	if (bpf_dynptr_read(&type, sizeof(type), &packet, sizeof(ip), 0))
+		return NF_DROP;
+	return is_error_v6(type)
+		   ? judge_error(&packet, sizeof(ip) + ICMP_ERROR_HEADER + sizeof(struct ipv6hdr))
+		   : NF_ACCEPT;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

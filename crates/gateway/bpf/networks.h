@@ -66,6 +66,33 @@ static __always_inline int is_excluded_v6(const __u32 address[4])
 	return is_mapped(address) ? is_excluded_v4(address[3]) : contain_v6(&excluded_v6, address);
 }
 
+/* Ports in network order, which TCP and UDP have at the same place. */
+struct ports {
+	__u16 source;
+	__u16 destination;
+};
+
+/* The length of the ICMP header of an error, which the quoted packet follows (RFC 792, RFC 4443). */
+#define ICMP_ERROR_HEADER 8
+
+/* Destination unreachable, source quench, redirect, time exceeded and parameter problem (RFC 792). */
+static __always_inline int is_error_v4(__u8 type)
+{
+	return (type >= 3 && type <= 5) || type == 11 || type == 12;
+}
+
+/* RFC 4443, section 2.1. */
+static __always_inline int is_error_v6(__u8 type)
+{
+	return type < 128;
+}
+
+/* Of a packet that an ICMP error quotes: an answer that nobody waits for any longer has the name in it. */
+static __always_inline int is_dns(const struct ports *quoted)
+{
+	return quoted->source == bpf_htons(PORT_DNS) || quoted->destination == bpf_htons(PORT_DNS);
+}
+
 /* Ports in network order; 0: any of the client. */
 static __always_inline int is_dhcp(__u16 source, __u16 destination)
 {
