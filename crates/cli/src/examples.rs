@@ -73,13 +73,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         Example("plait exit invite --name server.example", "Print the URL for one more client"),
     ]),
     ("exit join", &[
-        Example("plait exit join \"$URL\"", "Have the exit admit this host; print the URL for `exit` in plait.toml"),
+        Example("plait exit join plait://server.example:8443#Z13VdO13iTELPS52gfN5C0ZsdzsVIf7PNld5WDcepS8.4D887X2bbwTWViNAANKw0BGha0GZ2tzfpLg0T-Otv5w",
+                "Have the exit admit this host; print the URL for `exit` in plait.toml"),
     ]),
     ("exit clients", &[
         Example("plait exit clients", "List who was admitted by invitations"),
     ]),
     ("exit remove", &[
-        Example("plait exit remove plait-key:kQ0dFyP5mYb0o8W4zr0M1n0y1cF2q3H4s5T6u7V8w9X", "Refuse a client from now on"),
+        Example("plait exit remove plait-key:Z13VdO13iTELPS52gfN5C0ZsdzsVIf7PNld5WDcepS8", "Refuse a client from now on"),
     ]),
     ("identity", &[
         Example("plait identity", "Print this host's public key; create the key pair the first time"),
