@@ -1,5 +1,6 @@
 """The command and the reference implementation (peer.py), which knows only docs/internals/protocol.md, as peers."""
 
+import os
 import subprocess
 
 import pytest
@@ -29,6 +30,19 @@ def test_reference_client_connects_to_serve(pair, way):
                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     answer, errors = client.communicate(QUESTION, timeout=60)
     assert client.returncode == 0 and answer == QUESTION, errors.decode()
+
+
+def test_record_end_is_the_end_without_data_fin(pair):
+    """Of the client's direction: the service answers and closes. The kernel may ignore DATA_FIN."""
+    echo_server(pair.server)
+    pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
+    gateway = pair.proxy("--mode", "sealed", *REQUIRE)
+    tool("ip", "-n", pair.client.name, "mptcp", "limits", "set", "add_addr_accepted", "0")
+    client = start_peer(pair.client, gateway, "connect", "sealed", "eth", pair.ETH, 8443, stdin=subprocess.PIPE,
+                     stdout=subprocess.PIPE, env={**os.environ, "PEER_NO_FIN": "1"})  # fmt: skip
+    answer, errors = client.communicate(QUESTION, timeout=20)
+    assert client.returncode == 0 and answer == QUESTION, errors.decode()
+    wait_for("end", lambda: not any(each["connections"] for each in pair.status()))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -4,7 +4,7 @@ The program enters the control group of a gateway, which writes the TCP option. 
 its static private key, PEER_EXPECTED the public key that the other end must have, both in hexadecimal digits; PEER_VERSION
 is another version of the protocol that it claims to speak. In mode `sealed`, PEER_PAD is the unit of its padding and PEER_UNIT that of the
 other end, which it checks, PEER_UPDATES the number of key updates that it asks for as initiator while it sends, and PEER_VIOLATION one of VIOLATIONS that it commits
-after the handshake. With PEER_EXIT, a host and a port, the responder is an exit, and that its destination. With PEER_LATE the witnesses come after the handshake: the initiator opens them then, the responder waits for them.
+after the handshake. With PEER_NO_FIN, the record END ends a direction alone, as if DATA_FIN was lost. With PEER_EXIT, a host and a port, the responder is an exit, and that its destination. With PEER_LATE the witnesses come after the handshake: the initiator opens them then, the responder waits for them.
 With PEER_SIDE the initiator opens a side connection on the last interface, sends its data, which is one small record, as a copy first, and
 sends the record itself only when the copy of the answer has arrived.
 """
@@ -209,7 +209,8 @@ class SealedConnection:
 
     def shutdown(self):
         self.main.sendall(self.sealer.end())
-        self.main.shutdown(socket.SHUT_WR)
+        if not os.environ.get("PEER_NO_FIN"):
+            self.main.shutdown(socket.SHUT_WR)
 
     def recv(self) -> bytes:
         """The next bytes; none at the authenticated end."""

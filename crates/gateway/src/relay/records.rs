@@ -1,7 +1,8 @@
 //! The directions of a relay in mode `sealed`: [records](plait_proto::codec::records) on the network's side.
 //!
 //! A record's data is passed on only when all of it has arrived and was authenticated. The end of a direction is a record
-//! too, so that a truncated TCP stream cannot pass for it.
+//! too, so that a truncated TCP stream cannot pass for it, and one whose DATA_FIN does not arrive has ended nevertheless: Linux (6.18) ignores
+//! a DATA_FIN with data that arrived before, and all later ones, as when ADD_ADDR takes the place of an acknowledgment.
 //!
 //! The directions share their [key updates](Updates). Each changes the key of its own records only, between two of them; if
 //! the receiving direction makes something to send, it wakes the sending one. Neither waits for the other.
@@ -236,7 +237,7 @@ pub(super) async fn open(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(PumpError::Read(error)),
         }
-        let (mut at, mut data) = (0, 0);
+        let (mut at, mut data, mut ended) = (0, 0, false);
         while at < filled {
             let records = &mut buffer.bytes[at..filled];
             match opener.open(records).map_err(PumpError::Record)? {
@@ -258,6 +259,7 @@ pub(super) async fn open(
                 Opened::Delivered { consumed } => at += consumed,
                 Opened::End { consumed } => {
                     updates.state().received_end();
+                    ended = true;
                     at += consumed;
                 }
             }
@@ -268,6 +270,9 @@ pub(super) async fn open(
         write_all(to, &waiting).await.map_err(PumpError::Write)?;
         let data = data + waiting.len();
         progress.received.add(data);
+        if ended {
+            return shutdown_write(to).map_err(PumpError::Write);
+        }
         if at < filled {
             buffer.bytes.copy_within(at..filled, 0);
             partial = Some((buffer, filled - at));
