@@ -492,6 +492,8 @@ def test_init_starts_an_exit_and_its_url_admits_a_client(web, text, initialized)
     assert listed.pop(own)["invitation"].startswith("plait-key:")
     assert [each["invitation"] for each in listed.values()] == [None], "that of the second init"
     assert run("remove", own).returncode == 0 and run("remove", own).returncode == 1
+    rejoined = web.client.run(PLAIT, "exit", "join", web.url, text=True)
+    assert rejoined.returncode == 1 and "does not accept this end's key" in rejoined.stderr, rejoined.stderr
     refused = web.pair.run(*fetch, options=("--config", client), text=True)
     assert refused.returncode != 0 and "does not accept this end's key" in refused.stderr, refused.stderr
 

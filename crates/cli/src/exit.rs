@@ -163,22 +163,18 @@ fn join(url: InvitationUrl) -> anyhow::Result<()> {
 
 fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
     let entries = Exit::of_file(&args.file.config)?.clients.list()?;
-    let admits = |entry: &InvitedClient| {
-        entry.invitation.is_none() && entries.iter().any(|client| client.invitation == Some(entry.key))
-    };
-    let open = |entry: &InvitedClient| entry.invitation.is_none() && !admits(entry) && !entry.is_expired();
-    let listed = entries.iter().filter(|entry| entry.invitation.is_some() || open(entry));
     if args.json {
-        let listed: Vec<_> = listed
+        let clients: Vec<_> = entries
+            .iter()
             .map(|entry| json!({ "key": entry.key, "date": entry.date, "invitation": entry.invitation }))
             .collect();
-        return print_json(&json!({ "clients": listed }));
+        return print_json(&json!({ "clients": clients }));
     }
     let line = |entry: &InvitedClient| match entry.invitation {
         Some(_) => format!("{}  client since {}\n", entry.key, entry.date),
         None => format!("{}  invitation of {}, not used yet\n", entry.key, entry.date),
     };
-    let text: String = listed.map(line).collect();
+    let text: String = entries.iter().map(line).collect();
     print_text(if text.is_empty() { "no clients were admitted by invitations\n" } else { &text })
 }
 

@@ -4,8 +4,9 @@
 //! authenticates by it once, for nothing else than to have its own key admitted. An invitation admits one client, and expires after
 //! a week.
 //!
-//! The file has one line for each, with the date (UTC): `invitation KEY DATE`, and `client KEY DATE INVITATION`. A process replaces the
-//! file atomically, while it holds a lock on the directory.
+//! The file has one line for each, with the date (UTC): `invitation KEY DATE`, and in its place, once it has admitted a client, `client KEY DATE
+//! INVITATION`: a client that is removed takes its invitation with it. A process replaces the file atomically, while it holds a lock on
+//! the directory.
 
 use std::fmt;
 use std::fs;
@@ -114,11 +115,17 @@ impl InvitedClients {
         directories_of(&self.file)
     }
 
-    /// All invitations and clients, in the order in which they were added.
+    /// All clients, and the invitations that admit one, in the order in which they were added.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn list(&self) -> Result<Vec<InvitedClient>, InvitedClientsError> {
+        let mut entries = self.read()?;
+        entries.retain(|entry| !entry.is_expired(today()));
+        Ok(entries)
+    }
+
+    fn read(&self) -> Result<Vec<InvitedClient>, InvitedClientsError> {
         let text = match fs::read_to_string(&self.file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -157,7 +164,7 @@ impl InvitedClients {
     pub(crate) fn find(&self, key: &PublicKey) -> Result<Option<InvitedKey>, InvitedClientsError> {
         match &self.monitor {
             Some(monitor) => monitor.find_invited(key).map_err(InvitedClientsError::Monitor),
-            None => Ok(find(&self.list()?, key, today())),
+            None => Ok(find(&self.read()?, key, today())),
         }
     }
 
@@ -178,7 +185,7 @@ impl InvitedClients {
         let write = |error: io::Error| InvitedClientsError::Write(with_path(error, &self.file));
         private_directory(&self.file).map_err(write)?;
         let _lock = lock_directory(&self.file).map_err(write)?;
-        let before = self.list()?;
+        let before = self.read()?;
         let mut entries = before.clone();
         let changed = change(&mut entries);
         if entries != before {
@@ -192,15 +199,14 @@ impl InvitedClients {
 }
 
 impl InvitedClient {
-    /// Whether it is an invitation that admits a client today, if it has admitted none yet.
-    fn is_valid_invitation(&self, today: NaiveDate) -> bool {
-        self.invitation.is_none() && (today - self.date).num_days() <= INVITATION_DAYS
+    /// Whether it is an invitation that has expired.
+    fn is_expired(&self, today: NaiveDate) -> bool {
+        self.invitation.is_none() && (today - self.date).num_days() > INVITATION_DAYS
     }
 
-    /// Whether it is an invitation by which nobody is admitted any longer, since it has expired.
-    #[must_use]
-    pub fn is_expired(&self) -> bool {
-        self.invitation.is_none() && !self.is_valid_invitation(today())
+    /// Whether it is the invitation with this key, and admits a client.
+    fn is_open_invitation(&self, key: &PublicKey, today: NaiveDate) -> bool {
+        self.key == *key && self.invitation.is_none() && !self.is_expired(today)
     }
 }
 
@@ -227,30 +233,36 @@ fn parse_line(line: &str) -> Option<InvitedClient> {
 }
 
 fn find(entries: &[InvitedClient], key: &PublicKey, today: NaiveDate) -> Option<InvitedKey> {
-    let mut of_key = entries.iter().filter(|entry| entry.key == *key);
-    of_key.find_map(|entry| match entry.invitation {
-        Some(_) => Some(InvitedKey::Client),
-        None => entry.is_valid_invitation(today).then_some(InvitedKey::Invitation),
-    })
+    let is_client = |entry: &InvitedClient| entry.key == *key && entry.invitation.is_some();
+    // Who has redeemed one asks again if the answer was lost.
+    let is_invitation = |entry: &InvitedClient| {
+        entry.invitation.as_ref() == Some(key) || entry.is_open_invitation(key, today)
+    };
+    if entries.iter().any(is_client) {
+        Some(InvitedKey::Client)
+    } else {
+        entries.iter().any(is_invitation).then_some(InvitedKey::Invitation)
+    }
 }
 
 fn admit(
-    entries: &mut Vec<InvitedClient>,
+    entries: &mut [InvitedClient],
     invitation: &PublicKey,
     client: &PublicKey,
     today: NaiveDate,
 ) -> bool {
     if let Some(admitted) = entries.iter().find(|entry| entry.invitation.as_ref() == Some(invitation)) {
-        // It asks again if the answer was lost.
         return admitted.key == *client;
     }
-    if find(entries, invitation, today) != Some(InvitedKey::Invitation) {
-        return false;
+    let is_known = find(entries, client, today) == Some(InvitedKey::Client);
+    match entries.iter_mut().find(|entry| entry.is_open_invitation(invitation, today)) {
+        Some(_) if is_known => true,
+        Some(open) => {
+            *open = InvitedClient { key: *client, date: today, invitation: Some(*invitation) };
+            true
+        }
+        None => false,
     }
-    if find(entries, client, today) != Some(InvitedKey::Client) {
-        entries.push(InvitedClient { key: *client, date: today, invitation: Some(*invitation) });
-    }
-    true
 }
 
 fn today() -> NaiveDate {
@@ -302,8 +314,11 @@ mod tests {
         assert!(clients.admit(&key(1), &key(2)).expect("writable"));
         assert!(clients.remove(key(2)).expect("writable") && !clients.remove(key(2)).expect("writable"));
         assert_eq!(clients.find(&key(2)).expect("readable"), None);
-        assert!(clients.remove(key(1)).expect("writable"));
-        assert!(!clients.admit(&key(1), &key(2)).expect("writable"));
+        assert_eq!(clients.find(&key(1)).expect("readable"), None);
+        assert!(!clients.admit(&key(1), &key(2)).expect("writable"), "by the invitation of before");
+        clients.invite(key(3)).expect("writable");
+        assert!(clients.remove(key(3)).expect("writable"));
+        assert!(!clients.admit(&key(3), &key(2)).expect("writable"));
         assert_eq!(clients.list().expect("readable"), []);
     }
 
@@ -324,7 +339,7 @@ mod tests {
         let mut entries = vec![invitation(1), invitation(2)];
         assert!(admit(&mut entries, &key(1), &key(3), date(ISSUED)));
         assert!(admit(&mut entries, &key(2), &key(3), date(ISSUED)));
-        assert_eq!(entries.len(), 3);
+        assert_eq!(entries.len(), 2);
         assert!(admit(&mut entries, &key(2), &key(4), date(ISSUED)));
     }
 
@@ -336,7 +351,7 @@ mod tests {
         private_directory(clients.file()).expect("writable");
         fs::write(clients.file(), &text).expect("writable");
         let lines: String =
-            clients.list().expect("readable").iter().map(|entry| format!("{entry}\n")).collect();
+            clients.read().expect("readable").iter().map(|entry| format!("{entry}\n")).collect();
         assert_eq!(lines, text);
         for wrong in [
             format!("invitation {one}"),
