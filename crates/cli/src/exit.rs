@@ -27,10 +27,10 @@ use crate::stdout::{print_json, print_text};
 const DEFAULT_CONFIG: &str = "/etc/plait/plait.toml";
 
 /// The service of the packages, which runs with the default file.
-const UNIT: &str = "plait.service";
+const SERVICE_UNIT: &str = "plait.service";
 
 /// Present if systemd is the init system (`sd_booted(3)`).
-const SYSTEMD: &str = "/run/systemd/system";
+const SYSTEMD_DIRECTORY: &str = "/run/systemd/system";
 
 /// Subcommands of `plait exit`.
 #[derive(clap::Subcommand)]
@@ -120,7 +120,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     let InitArgs { listen, no_start, invite: InviteArgs { name, file: FileArgs { config: file } } } = args;
     let file = &path::absolute(file).context("cannot find the configuration file")?;
     // Before anything is created.
-    let host = host(name.as_deref(), *listen)?;
+    let host = reachable_as(name.as_deref(), *listen)?;
     let config = if file.exists() { Config::from_file(file)? } else { Config::default() };
     let has_exit = config.exit != ExitConfig::default();
     if !has_exit {
@@ -132,7 +132,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     if created {
         eprintln!("plait: created a key pair in {}", key_file.display());
     }
-    let exit = Exit::of_file(file)?;
+    let exit = ConfiguredExit::of_file(file)?;
     // First, so that there is no invitation to an exit that does not start.
     if !no_start {
         start(file, !has_exit)?;
@@ -141,8 +141,8 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
 }
 
 fn invite(args: &InviteArgs) -> anyhow::Result<()> {
-    let exit = Exit::of_file(&args.file.config)?;
-    let host = host(args.name.as_deref(), exit.port)?;
+    let exit = ConfiguredExit::of_file(&args.file.config)?;
+    let host = reachable_as(args.name.as_deref(), exit.port)?;
     exit.print_invitation(&host)
 }
 
@@ -162,7 +162,7 @@ fn join(url: InvitationUrl) -> anyhow::Result<()> {
 }
 
 fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
-    let entries = Exit::of_file(&args.file.config)?.clients.list()?;
+    let entries = ConfiguredExit::of_file(&args.file.config)?.clients.list()?;
     if args.json {
         let clients: Vec<_> = entries
             .iter()
@@ -179,7 +179,7 @@ fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
 }
 
 fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
-    let exit = Exit::of_file(&args.file.config)?;
+    let exit = ConfiguredExit::of_file(&args.file.config)?;
     if !exit.clients.remove(args.key)? {
         bail!("expected a key that `plait exit clients` prints, got {}, which it does not", args.key);
     }
@@ -187,7 +187,7 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
 }
 
 /// The exit that a configuration file describes.
-struct Exit {
+struct ConfiguredExit {
     port: u16,
     key: PublicKey,
     clients: InvitedClients,
@@ -195,8 +195,8 @@ struct Exit {
     is_open: bool,
 }
 
-impl Exit {
-    fn of_file(file: &Path) -> anyhow::Result<Exit> {
+impl ConfiguredExit {
+    fn of_file(file: &Path) -> anyhow::Result<ConfiguredExit> {
         let config = Config::from_file(file)?;
         let Some(listen) = config.exit.listen else {
             bail!(
@@ -206,8 +206,13 @@ impl Exit {
         };
         let key_file = config.identity.map_or_else(identity::default_file, Ok)?;
         let key = identity::load(&key_file)?.public();
-        let clients = InvitedClients::beside(&key_file);
-        Ok(Exit { port: listen.port(), key, clients, is_open: config.exit.clients == Some(ExitClients::Any) })
+        let clients = InvitedClients::of_exit(&key_file);
+        Ok(ConfiguredExit {
+            port: listen.port(),
+            key,
+            clients,
+            is_open: config.exit.clients == Some(ExitClients::Any),
+        })
     }
 
     fn print_invitation(&self, host: &str) -> anyhow::Result<()> {
@@ -246,14 +251,14 @@ fn remember(mut file: File, exit: &ExitUrl, invitation: &KeyPair) -> io::Result<
 /// The clients that an exit with this key file has invited, by default with that of the user. `None`: the environment names no directory.
 pub(crate) fn invited_clients(key_file: Option<&Path>) -> Option<InvitedClients> {
     let key_file = key_file.map(Path::to_owned).or_else(|| identity::default_file().ok())?;
-    Some(InvitedClients::beside(&key_file))
+    Some(InvitedClients::of_exit(&key_file))
 }
 
 /// Has an exit admit the client with this key, by a gateway whose key pair is the invitation.
 fn redeem(exit: &ExitUrl, invitation: &Arc<KeyPair>, client: PublicKey) -> anyhow::Result<()> {
     // The exit's key is pinned: an attacker on any path learns nothing.
-    const PATHS: &str = "[[paths]]\nmatch = \"*\"\nrole = \"trusted\"\n";
-    let config = Config::parse(&Source::new("", PATHS))?;
+    const ALL_PATHS_TRUSTED: &str = "[[paths]]\nmatch = \"*\"\nrole = \"trusted\"\n";
+    let config = Config::parse(&Source::new("", ALL_PATHS_TRUSTED))?;
     let pins = [(exit.peer().clone(), exit.key())].into();
     let identities = Identities::default().with(Some(Trust::Pinned), pins, None);
     let identities = identities.with_key_pair(Arc::clone(invitation));
@@ -283,10 +288,13 @@ fn start(file: &Path, changed: bool) -> anyhow::Result<()> {
         eprintln!("plait: start the exit as root: plait daemon --config {}", file.display());
         return Ok(());
     }
-    if Path::new(SYSTEMD).exists() && file == Path::new(DEFAULT_CONFIG) && systemctl(&["cat", UNIT]).is_ok() {
-        systemctl(&["enable", "--now", UNIT])
-            .with_context(|| format!("{UNIT} does not start: see journalctl -u {UNIT}"))?;
-        eprintln!("plait: the exit runs as {UNIT}, also after a reboot");
+    if Path::new(SYSTEMD_DIRECTORY).exists()
+        && file == Path::new(DEFAULT_CONFIG)
+        && systemctl(&["cat", SERVICE_UNIT]).is_ok()
+    {
+        systemctl(&["enable", "--now", SERVICE_UNIT])
+            .with_context(|| format!("{SERVICE_UNIT} does not start: see journalctl -u {SERVICE_UNIT}"))?;
+        eprintln!("plait: the exit runs as {SERVICE_UNIT}, also after a reboot");
         return Ok(());
     }
     let process = start_in_background(file)?;
@@ -339,7 +347,7 @@ fn section(port: u16) -> String {
 }
 
 /// The name or address by which clients reach this host.
-fn host(name: Option<&str>, port: u16) -> anyhow::Result<String> {
+fn reachable_as(name: Option<&str>, port: u16) -> anyhow::Result<String> {
     let host = name.map_or_else(own_address, |name| Ok(name.to_owned()))?;
     if PeerName::new(&host, port).to_string().parse::<PeerName>().is_err() {
         bail!("expected a host name or an address for --name, got '{host}'");

@@ -42,23 +42,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let Args {
-        known_peers,
-        invited_clients,
-        close_subflows,
-        config,
-        release_kill_switch,
-        host_lock,
-        predecessor,
-    } = args;
     Ok(run_monitor(MonitorTasks {
-        known_peers,
-        invited_clients,
-        close_subflows,
-        config,
-        release_kill_switch,
-        host_lock,
-        predecessor,
+        known_peers: args.known_peers,
+        invited_clients: args.invited_clients,
+        close_subflows: args.close_subflows,
+        config: args.config,
+        release_kill_switch: args.release_kill_switch,
+        host_lock: args.host_lock,
+        predecessor: args.predecessor,
     })?)
 }
 

@@ -111,11 +111,12 @@ fn join(url: &InvitationUrl) -> anyhow::Result<()> {
     let mut command = Command::new(background::executable()?);
     command.args(["exit", "join", &url.to_text()]).stdin(Stdio::null());
     let done = command.output().context("cannot start plait exit join")?;
-    let text = String::from_utf8_lossy(&done.stderr);
-    match text.lines().rev().find_map(|line| line.strip_prefix("error: ")) {
-        Some(error) if !done.status.success() => bail!("{error}"),
-        None if !done.status.success() => bail!("plait exit join has failed: {}", done.status),
-        _ => Ok(()),
+    if done.status.success() {
+        return Ok(());
+    }
+    match background::reported_error(&String::from_utf8_lossy(&done.stderr)) {
+        Some(error) => bail!("{error}"),
+        None => bail!("plait exit join has failed: {}", done.status),
     }
 }
 

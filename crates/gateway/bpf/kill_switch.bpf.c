@@ -59,7 +59,7 @@ static __always_inline enum verdict judge_ports(struct __sk_buff *skb, __u32 off
 }
 
 /* Judges a packet of ICMP to an excluded network. */
-static __always_inline enum verdict judge_icmp(struct __sk_buff *skb, __u32 offset)
+static __always_inline enum verdict judge_excluded_icmp(struct __sk_buff *skb, __u32 offset)
 {
 	struct iphdr quoted;
 	struct ports ports;
@@ -88,23 +88,31 @@ static __always_inline enum verdict judge_v4(struct __sk_buff *skb)
 		return judge_ports(skb, ip.ihl * 4, ip.protocol, is_excluded_v4(ip.daddr));
 	if (!is_excluded_v4(ip.daddr))
 		return REFUSE;
-	return ip.protocol == IPPROTO_ICMP ? judge_icmp(skb, ip.ihl * 4) : ALLOW;
+	return ip.protocol == IPPROTO_ICMP ? judge_excluded_icmp(skb, ip.ihl * 4) : ALLOW;
 }
 
-static __always_inline enum verdict judge_icmpv6(struct __sk_buff *skb, __u32 offset, int is_excluded)
+/* The same of ICMPv6. */
+static __always_inline enum verdict judge_excluded_icmpv6(struct __sk_buff *skb, __u32 offset)
 {
 	struct ports ports;
 	__u8 type;
 
 	if (bpf_skb_load_bytes(skb, offset, &type, sizeof(type)))
 		return REFUSE;
-	if (is_excluded && !is_error_v6(type))
+	if (!is_error_v6(type))
 		return ALLOW;
-	if (is_excluded) {
-		offset += ICMP_ERROR_HEADER + sizeof(struct ipv6hdr);
-		return bpf_skb_load_bytes(skb, offset, &ports, sizeof(ports)) || is_dns(&ports) ? REFUSE
-												: ALLOW;
-	}
+	if (bpf_skb_load_bytes(skb, offset + ICMP_ERROR_HEADER + sizeof(struct ipv6hdr), &ports,
+			       sizeof(ports)))
+		return REFUSE;
+	return is_dns(&ports) ? REFUSE : ALLOW;
+}
+
+static __always_inline enum verdict judge_icmpv6(struct __sk_buff *skb, __u32 offset)
+{
+	__u8 type;
+
+	if (bpf_skb_load_bytes(skb, offset, &type, sizeof(type)))
+		return REFUSE;
 	return (type >= ICMPV6_ND_FIRST && type <= ICMPV6_ND_LAST) || type == ICMPV6_MLD2_REPORT ? ALLOW
 												 : REFUSE;
 }
@@ -120,15 +128,14 @@ static __always_inline enum verdict judge_v6(struct __sk_buff *skb)
 	is_excluded = is_excluded_v6(ip.daddr.in6_u.u6_addr32);
 	if (ip.nexthdr == IPPROTO_TCP || ip.nexthdr == IPPROTO_UDP)
 		return judge_ports(skb, sizeof(ip), ip.nexthdr, is_excluded);
-	if (ip.nexthdr == IPPROTO_ICMPV6)
-		return judge_icmpv6(skb, sizeof(ip), is_excluded);
 	if (is_excluded)
-		return ALLOW;
+		return ip.nexthdr == IPPROTO_ICMPV6 ? judge_excluded_icmpv6(skb, sizeof(ip)) : ALLOW;
+	if (ip.nexthdr == IPPROTO_ICMPV6)
+		return judge_icmpv6(skb, sizeof(ip));
 	if (ip.nexthdr != HOP_BY_HOP || bpf_skb_load_bytes(skb, sizeof(ip), hop_by_hop, sizeof(hop_by_hop)))
 		return REFUSE;
 	/* Length 0: eight bytes. */
-	return hop_by_hop[0] == IPPROTO_ICMPV6 && !hop_by_hop[1] ? judge_icmpv6(skb, sizeof(ip) + 8, 0)
-								 : REFUSE;
+	return hop_by_hop[0] == IPPROTO_ICMPV6 && !hop_by_hop[1] ? judge_icmpv6(skb, sizeof(ip) + 8) : REFUSE;
 }
 
 SEC("cgroup_skb/egress")

@@ -33,12 +33,35 @@ static __always_inline int judge(const struct bpf_dynptr *packet, __u32 offset, 
 	return ports.destination == bpf_htons(PORT_DNS) ? NF_DROP : NF_ACCEPT;
 }
 
-/* An ICMP error, by the ports of the packet that it quotes. */
-static __always_inline int judge_error(const struct bpf_dynptr *packet, __u32 ports_offset)
+/* A packet of ICMP to an excluded network, by what it quotes. */
+static __always_inline int judge_icmp(const struct bpf_dynptr *packet, __u32 offset)
+{
+	struct iphdr quoted;
+	struct ports ports;
+	__u8 type;
+
+	if (bpf_dynptr_read(&type, sizeof(type), packet, offset, 0))
+		return NF_DROP;
+	if (!is_error_v4(type))
+		return NF_ACCEPT;
+	offset += ICMP_ERROR_HEADER;
+	if (bpf_dynptr_read(&quoted, sizeof(quoted), packet, offset, 0) ||
+	    bpf_dynptr_read(&ports, sizeof(ports), packet, offset + quoted.ihl * 4, 0))
+		return NF_DROP;
+	return is_dns(&ports) ? NF_DROP : NF_ACCEPT;
+}
+
+static __always_inline int judge_icmpv6(const struct bpf_dynptr *packet, __u32 offset)
 {
 	struct ports ports;
+	__u8 type;
 
-	if (bpf_dynptr_read(&ports, sizeof(ports), packet, ports_offset, 0))
+	if (bpf_dynptr_read(&type, sizeof(type), packet, offset, 0))
+		return NF_DROP;
+	if (!is_error_v6(type))
+		return NF_ACCEPT;
+	if (bpf_dynptr_read(&ports, sizeof(ports), packet,
+			    offset + ICMP_ERROR_HEADER + sizeof(struct ipv6hdr), 0))
 		return NF_DROP;
 	return is_dns(&ports) ? NF_DROP : NF_ACCEPT;
 }
@@ -46,27 +69,16 @@ static __always_inline int judge_error(const struct bpf_dynptr *packet, __u32 po
 SEC("netfilter")
 int kill_switch_forward_v4(struct bpf_nf_ctx *context)
 {
-	struct iphdr ip, quoted;
 	struct bpf_dynptr packet;
-	__u32 offset;
-	__u8 type;
+	struct iphdr ip;
 
 	if (bpf_dynptr_from_skb((struct __sk_buff *)context->skb, 0, &packet) ||
 	    bpf_dynptr_read(&ip, sizeof(ip), &packet, 0, 0) || !is_excluded_v4(ip.daddr))
 		return NF_DROP;
 	if (ip.frag_off & bpf_htons(FRAGMENT_OFFSET))
 		return NF_ACCEPT;
-	offset = ip.ihl * 4;
-	if (ip.protocol != IPPROTO_ICMP)
-		return judge(&packet, offset, ip.protocol);
-	if (bpf_dynptr_read(&type, sizeof(type), &packet, offset, 0))
-		return NF_DROP;
-	if (!is_error_v4(type))
-		return NF_ACCEPT;
-	offset += ICMP_ERROR_HEADER;
-	if (bpf_dynptr_read(&quoted, sizeof(quoted), &packet, offset, 0))
-		return NF_DROP;
-	return judge_error(&packet, offset + quoted.ihl * 4);
+	return ip.protocol == IPPROTO_ICMP ? judge_icmp(&packet, ip.ihl * 4)
+					   : judge(&packet, ip.ihl * 4, ip.protocol);
 }
 
 SEC("netfilter")
@@ -74,18 +86,12 @@ int kill_switch_forward_v6(struct bpf_nf_ctx *context)
 {
 	struct bpf_dynptr packet;
 	struct ipv6hdr ip;
-	__u8 type;
 
 	if (bpf_dynptr_from_skb((struct __sk_buff *)context->skb, 0, &packet) ||
 	    bpf_dynptr_read(&ip, sizeof(ip), &packet, 0, 0) || !is_excluded_v6(ip.daddr.in6_u.u6_addr32))
 		return NF_DROP;
-	if (ip.nexthdr != IPPROTO_ICMPV6)
-		return judge(&packet, sizeof(ip), ip.nexthdr);
-	if (bpf_dynptr_read(&type, sizeof(type), &packet, sizeof(ip), 0))
-		return NF_DROP;
-	return is_error_v6(type)
-		   ? judge_error(&packet, sizeof(ip) + ICMP_ERROR_HEADER + sizeof(struct ipv6hdr))
-		   : NF_ACCEPT;
+	return ip.nexthdr == IPPROTO_ICMPV6 ? judge_icmpv6(&packet, sizeof(ip))
+					    : judge(&packet, sizeof(ip), ip.nexthdr);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -294,15 +294,6 @@ pub struct MonitorTasks {
 /// # Errors
 /// The monitor cannot confine itself, or its parent broke the protocol.
 pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
-    let MonitorTasks {
-        known_peers,
-        invited_clients,
-        close_subflows,
-        config,
-        release_kill_switch,
-        host_lock,
-        predecessor,
-    } = tasks;
     let gateway =
         getppid().ok_or_else(|| io::Error::other("the gateway has ended"))?.as_raw_pid().unsigned_abs();
     // A service manager that ends all processes of a service must not end this one first.
@@ -312,19 +303,19 @@ pub fn run_monitor(tasks: MonitorTasks) -> io::Result<()> {
     let monitor = MonitorProcess {
         gateway,
         sealed: SealedPeers::of_user(),
-        keys: known_peers.map(KnownPeers::in_file),
-        invited: invited_clients.map(InvitedClients::in_file),
+        keys: tasks.known_peers.map(KnownPeers::in_file),
+        invited: tasks.invited_clients.map(InvitedClients::in_file),
         quotas: QuotaFile::of_user(),
         path_uses: PathUses::open(io::stderr().as_fd().try_clone_to_owned()?).ok(),
         last_added: Mutex::default(),
-        cgroups: match predecessor {
+        cgroups: match tasks.predecessor {
             Some(predecessor) => CreatorCgroups::entered(gateway, predecessor).ok(),
             None => CreatorCgroups::below_current(gateway).ok(),
         },
-        sockets: if close_subflows { Sockets::open().ok().map(Mutex::new) } else { None },
-        config,
-        kill_switch: if release_kill_switch { ReleasedKillSwitch::prepare().ok() } else { None },
-        host_lock,
+        sockets: if tasks.close_subflows { Sockets::open().ok().map(Mutex::new) } else { None },
+        config: tasks.config,
+        kill_switch: if tasks.release_kill_switch { ReleasedKillSwitch::prepare().ok() } else { None },
+        host_lock: tasks.host_lock,
     };
     let gate = ThreadGate::default();
     let result = thread::scope(|scope| {

@@ -15,5 +15,5 @@ pub use invited_clients::{InvitedClient, InvitedClients, InvitedClientsError};
 pub(crate) use known_peers::{KnownPeers, KnownPeersError};
 pub use peer_name::PeerName;
 pub use sealed_peers::{SealedPeer, SealedPeers, SealedPeersError};
-pub(crate) use state_directory::{directories_of, private_directory, state_directory};
+pub(crate) use state_directory::{ensure_directories, private_directory, state_directory};
 pub(crate) use verification::{AuthenticatedPeer, ExpectedPeer, KeyMatch, PeerAuthError};

@@ -45,13 +45,18 @@ pub(crate) fn start(config: &Path, log: &Path, notify: &Path) -> anyhow::Result<
     if ready.is_err() {
         end(&mut daemon);
         let text = fs::read_to_string(log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let error = lines.iter().rposition(|line| line.starts_with("error: "));
-        if let Some(at) = error {
-            bail!("{}", lines[at..].join("\n").trim_start_matches("error: "));
+        if let Some(error) = reported_error(&text) {
+            bail!("{error}");
         }
     }
     ready.map(|()| Pid::from_child(&daemon))
+}
+
+/// The last error that this command has written to stderr, with the lines that follow it.
+pub(crate) fn reported_error(stderr: &str) -> Option<&str> {
+    let starts_line = |at: usize| at == 0 || stderr[..at].ends_with('\n');
+    let (at, prefix) = stderr.match_indices("error: ").filter(|(at, _)| starts_line(*at)).last()?;
+    Some(stderr[at + prefix.len()..].trim_end())
 }
 
 fn wait_until_ready(daemon: &mut Child, socket: &UnixDatagram, stop: &StopSignal) -> anyhow::Result<()> {
@@ -85,4 +90,16 @@ fn end(daemon: &mut Child) {
     }
     let _ = daemon.kill();
     let _ = daemon.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_error_counts_with_the_lines_that_follow() {
+        let log = " INFO started\nerror: one\nerror: cannot start: error: of a cause\n  |\n1 | mode\n";
+        assert_eq!(reported_error(log), Some("cannot start: error: of a cause\n  |\n1 | mode"));
+        assert_eq!(reported_error(" INFO no error: here\n"), None);
+    }
 }

@@ -210,13 +210,10 @@ impl RunningDaemon {
 
     /// The same, which there must be.
     pub(super) fn to_replace(config: &Path) -> anyhow::Result<RunningDaemon> {
-        let Some(running) = RunningDaemon::find(config)? else {
-            bail!(
-                "expected a running daemon with the file {}, got none: start one without --replace",
-                config.display()
-            );
-        };
-        Ok(running)
+        RunningDaemon::find(config)?.with_context(|| {
+            let file = config.display();
+            format!("expected a running daemon with the file {file}, got none: start one without --replace")
+        })
     }
 
     /// Asks for what it passes.

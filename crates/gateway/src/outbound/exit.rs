@@ -22,7 +22,7 @@ use crate::relay::{EXIT_ANSWER_TIMEOUT, ExitRecordError, Records, Transforms};
 use crate::resolver::{DNS_PORT, is_nameserver};
 use crate::trust::PeerName;
 
-/// Connections do not reach the exit.
+/// Connections do not reach the exit, or it refuses what is asked of it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ExitCheckError(String);

@@ -108,8 +108,10 @@ impl Liveness {
         let answers = |index: usize| subflows[index].tcp.state == State::Established && !is_overdue(index);
         // In the second half of the wait: the last answers of paths that are cut together come at different times.
         let takes_over = |index: usize, from: usize| {
-            let mark =
-                waits[from].map(|wait| wait.deadline()).map(|(deadline, timeout)| deadline - timeout / 2);
+            let mark = waits[from].map(|wait| {
+                let (deadline, timeout) = wait.deadline();
+                deadline - timeout / 2
+            });
             let answered_since = |mark| acknowledged_at(now, &subflows[index].tcp) > mark;
             answers(index) && (waits[index].is_none() || mark.is_none_or(answered_since))
         };

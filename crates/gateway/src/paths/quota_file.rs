@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::calendar::Period;
-use crate::trust::{directories_of, private_directory, state_directory};
+use crate::trust::{ensure_directories, private_directory, state_directory};
 
 /// What was used of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,9 +80,7 @@ impl QuotaFile {
 
     /// Its directories; that of its name is created if there is none.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
-        // If it cannot be created, the first attempt to write tells.
-        let _ = private_directory(&self.0);
-        directories_of(&self.0)
+        ensure_directories(&self.0)
     }
 
     /// What it contains; nothing if there is no file.

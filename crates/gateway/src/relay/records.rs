@@ -229,10 +229,7 @@ pub(super) async fn open(
         progress.waits_for_rest.store(false, Ordering::Relaxed);
         let (mut buffer, mut filled) = partial.take().unwrap_or_else(|| (Buffer::take(), 0));
         match from.try_read(&mut buffer.bytes[filled..]) {
-            Ok(0) => {
-                opener.finish().map_err(PumpError::Record)?;
-                return shutdown_write(to).map_err(PumpError::Write);
-            }
+            Ok(0) => break,
             Ok(length) => filled += length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(PumpError::Read(error)),
@@ -271,7 +268,7 @@ pub(super) async fn open(
         let data = data + waiting.len();
         progress.received.add(data);
         if ended {
-            return shutdown_write(to).map_err(PumpError::Write);
+            break;
         }
         if at < filled {
             buffer.bytes.copy_within(at..filled, 0);
@@ -281,4 +278,6 @@ pub(super) async fn open(
         }
         progress.throttle(data).await;
     }
+    opener.finish().map_err(PumpError::Record)?;
+    shutdown_write(to).map_err(PumpError::Write)
 }

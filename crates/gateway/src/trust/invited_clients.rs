@@ -10,17 +10,17 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use chrono::{DateTime, NaiveDate, Utc};
-use plait_config::{AtomicFile, with_path};
+use plait_config::with_path;
 use plait_proto::identity::PublicKey;
 use serde::{Deserialize, Serialize};
 
-use super::state_directory::{directories_of, lock_directory, private_directory};
+use super::state_directory::{ensure_directories, lock_directory, private_directory, replace_private};
 use crate::monitor::Monitor;
 
 /// The name of the file, beside that of the exit's key pair.
@@ -89,7 +89,7 @@ pub struct InvitedClients {
 impl InvitedClients {
     /// Those of the exit with the key pair in this file.
     #[must_use]
-    pub fn beside(key_file: &Path) -> InvitedClients {
+    pub fn of_exit(key_file: &Path) -> InvitedClients {
         InvitedClients::in_file(key_file.with_file_name(FILE_NAME))
     }
 
@@ -110,9 +110,7 @@ impl InvitedClients {
 
     /// The directories of the file; that of its name is created if there is none.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
-        // If it cannot be created, the first attempt to write tells.
-        let _ = private_directory(&self.file);
-        directories_of(&self.file)
+        ensure_directories(&self.file)
     }
 
     /// All clients, and the invitations that admit one, in the order in which they were added.
@@ -190,9 +188,7 @@ impl InvitedClients {
         let changed = change(&mut entries);
         if entries != before {
             let text: String = entries.iter().map(|entry| format!("{entry}\n")).collect();
-            let mut out = AtomicFile::create_private(&self.file).map_err(InvitedClientsError::Write)?;
-            let written = out.write_all(text.as_bytes()).and_then(|()| out.publish());
-            written.map_err(InvitedClientsError::Write)?;
+            replace_private(&self.file, &text).map_err(InvitedClientsError::Write)?;
         }
         Ok(changed)
     }
@@ -287,7 +283,7 @@ mod tests {
 
     fn clients() -> (InvitedClients, tempfile::TempDir) {
         let directory = tempfile::tempdir().expect("a directory");
-        (InvitedClients::beside(&directory.path().join("state").join("identity.key")), directory)
+        (InvitedClients::of_exit(&directory.path().join("state").join("identity.key")), directory)
     }
 
     #[test]

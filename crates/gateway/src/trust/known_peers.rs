@@ -11,7 +11,7 @@ use std::sync::Arc;
 use plait_proto::identity::PublicKey;
 
 use super::peer_name::PeerName;
-use super::state_directory::{directories_of, private_directory};
+use super::state_directory::{ensure_directories, private_directory};
 use crate::monitor::Monitor;
 
 /// The file could not be used.
@@ -46,9 +46,7 @@ impl KnownPeers {
 
     /// The directories of the file; that of its name is created if there is none.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
-        // If it cannot be created, the first attempt to write tells.
-        let _ = private_directory(&self.file);
-        directories_of(&self.file)
+        ensure_directories(&self.file)
     }
 
     /// A peer's first line, and its key.

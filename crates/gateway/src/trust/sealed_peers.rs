@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use chrono::{DateTime, NaiveDate, Utc};
-use plait_config::{AtomicFile, with_path};
+use plait_config::with_path;
 use serde::{Deserialize, Serialize};
 use tracing::{debug, info, warn};
 
 use super::peer_name::PeerName;
-use super::state_directory::{directories_of, lock_directory, private_directory, state_directory};
+use super::state_directory::{
+    ensure_directories, lock_directory, private_directory, replace_private, state_directory,
+};
 use crate::monitor::Monitor;
 
 /// Peers remembered; the file is then some 800 kB long.
@@ -157,9 +159,7 @@ impl SealedPeers {
     /// they are inaccessible.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let Some(file) = &self.file else { return Vec::new() };
-        // If it cannot be created, the first attempt to write tells.
-        let _ = private_directory(file);
-        directories_of(file)
+        ensure_directories(file)
     }
 
     /// All peers by name.
@@ -282,9 +282,7 @@ impl SealedPeers {
         let _lock = lock_directory(file).map_err(write)?;
         let mut peers = CachedFile::read(file)?.peers;
         let changed = change(&mut peers)?;
-        let mut out = AtomicFile::create_private(file).map_err(SealedPeersError::Write)?;
-        let written = out.write_all(peers.to_text().as_bytes()).and_then(|()| out.publish());
-        written.map_err(SealedPeersError::Write)?;
+        replace_private(file, &peers.to_text()).map_err(SealedPeersError::Write)?;
         Ok(changed)
     }
 }

@@ -1,10 +1,13 @@
 //! The directory of what a user's gateways keep: their key pair, and what they know of peers.
 
 use std::fs::{DirBuilder, File, TryLockError};
+use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{env, io, thread};
+
+use plait_config::AtomicFile;
 
 /// How long another process may hold the lock: it writes less than a megabyte.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,8 +30,11 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
     Some(state?.join("plait"))
 }
 
-/// The directories of a file: that of its name, and that of the file itself if the name is a link. None that do not exist.
-pub(crate) fn directories_of(file: &Path) -> Vec<PathBuf> {
+/// The directories of a file: that of its name, which is created if there is none, and that of the file itself if the name is a
+/// link. None that are inaccessible.
+pub(crate) fn ensure_directories(file: &Path) -> Vec<PathBuf> {
+    // If it cannot be created, the first attempt to write tells.
+    let _ = private_directory(file);
     let names = [Some(file.to_owned()), file.canonicalize().ok()];
     names.into_iter().flatten().filter_map(|name| name.parent()?.canonicalize().ok()).collect()
 }
@@ -57,4 +63,11 @@ pub(super) fn lock_directory(file: &Path) -> io::Result<File> {
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
+}
+
+/// Replaces a file atomically by one that its owner alone can read. An error names it.
+pub(super) fn replace_private(file: &Path, text: &str) -> io::Result<()> {
+    let mut out = AtomicFile::create_private(file)?;
+    out.write_all(text.as_bytes())?;
+    out.publish()
 }
