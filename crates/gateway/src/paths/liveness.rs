@@ -198,12 +198,12 @@ fn silence_timeout(tcp: &TcpInfo) -> Duration {
 }
 
 /// The time within which a lost segment must have arrived. TCP retransmits it once per round trip, as long as later segments are
-/// acknowledged (RFC 8985), so that five retransmissions may be lost.
+/// acknowledged (RFC 8985), so that three retransmissions may be lost.
 fn gap_timeout(tcp: &TcpInfo) -> Duration {
-    Duration::from_micros(6 * u64::from(tcp.rtt_us)).max(MIN_GAP_TIMEOUT)
+    Duration::from_micros(4 * u64::from(tcp.rtt_us)).max(MIN_GAP_TIMEOUT)
 }
 
-const MIN_GAP_TIMEOUT: Duration = Duration::from_millis(300);
+const MIN_GAP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Segments on their way of which not all are lost by chance.
 const SEVERAL: u32 = 4;
@@ -304,8 +304,8 @@ mod tests {
             first.tcp.delivered = Some(ms);
             vec![first, lossy(ms, 100)]
         });
-        assert!(found[..6].iter().all(|each| *each == [Answering, Answering]), "{found:?}");
-        assert_eq!(found[6], [Answering, Dead], "after 300 ms");
+        assert!(found[..4].iter().all(|each| *each == [Answering, Answering]), "{found:?}");
+        assert_eq!(found[4], [Answering, Dead], "after 200 ms");
         let found = judge_deliveries_until(1000, |ms| vec![lossy(ms, 100)]);
         assert_eq!(found[20], [Silent], "no other");
     }
@@ -319,7 +319,7 @@ mod tests {
                 vec![first, second]
             })
         };
-        for found in [of(|ms| ms / 200, 50_000), of(|_| 100, 100_000)] {
+        for found in [of(|ms| ms / 200, 50_000), of(|_| 100, 150_000)] {
             assert!(found.iter().all(|each| *each == [Answering, Answering]), "{found:?}");
         }
     }
