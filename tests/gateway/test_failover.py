@@ -379,10 +379,10 @@ def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
             assert found.all_in_use is not None and found.all_in_use <= MAX_ALL_IN_USE, found
 
 
-# crates/gateway/bpf/unsent_limit.bpf.c: 128 KiB, and two bursts of the kernel's scheduler, each handed over at once; and what eth sends in
-# the time by which wlan's round trip takes longer: mostly 50 ms, as both queues fill alike; 120 ms while wlan's is full (100 ms) and
+# crates/gateway/bpf/unsent_limit.bpf.c: what eth sends in 20 ms, and two bursts of the kernel's scheduler, each handed over at once; and what eth
+# sends in the time by which wlan's round trip takes longer: mostly 50 ms, as both queues fill alike; 120 ms while wlan's is full (100 ms) and
 # eth's has drained after a loss.
-BURSTS = (128 + 2 * 64) << 10
+BURSTS = 50_000 + (2 * 64 << 10)
 MOSTLY_UNSENT, MAX_UNSENT = BURSTS + 125_000, BURSTS + 300_000
 
 
