@@ -2,8 +2,8 @@
 """Connections that fail while daemons restart under load, by `plait daemon --replace`, in namespaces.
 
 A program opens connections at a constant rate, exchanges a message on each and closes it. In mode `sealed`, all connections of its
-host go through an exit (`[host]`); in mode `stream`, which has no exits, it asks a proxy for a service of the server. Then the daemon of the client and that of the server are replaced in turn, --restarts times each. Printed are the
-connections, how many were refused, reset or timed out, and the time until the answer: median, 99th percentile and longest. What the machine
+host go through an exit (`[host]`); in mode `stream`, which has no exits, it asks a proxy for a service of the server. Then the
+daemon of the client and that of the server are replaced in turn, --restarts times each. Printed are the connections, how many were refused, reset or timed out, and the time until the answer: median, 99th percentile and longest. What the machine
 cannot open in time is opened later: the rate that was reached is printed, too.
 
 Bound: no connection fails. Needs root and a built plait.
@@ -13,7 +13,6 @@ import asyncio
 import collections
 import json
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import prologue
 from daemons import PROXY, TRUSTED, Daemon, host_file, removed_afterwards, services
 from exits import FAR, PORT, exit_behind
 from hosts import wait_for
+from streams import SOCKS_GREETED, SOCKS_GREETING, socks_request
 
 ECHO = 7000
 SOCKS = ("127.0.0.1", 1080)
@@ -43,9 +43,9 @@ async def serve(address: str):
 
 async def connect_by_socks(host: str, port: int):
     reader, writer = await asyncio.open_connection(*SOCKS)
-    writer.write(b"\x05\x01\x00")
-    assert await reader.readexactly(2) == b"\x05\x00"
-    writer.write(b"\x05\x01\x00\x01" + socket.inet_aton(host) + port.to_bytes(2, "big"))
+    writer.write(SOCKS_GREETING)
+    assert await reader.readexactly(2) == SOCKS_GREETED
+    writer.write(socks_request(host, port))
     reply = await reader.readexactly(10)
     if reply[1]:
         raise ConnectionError(f"SOCKS reply {reply[1]}")

@@ -168,16 +168,25 @@ def connect_by_socks(pair, address=None, port=8443, proxy=("127.0.0.1", 1080)):
     return client
 
 
-def ask_socks(proxy: socket.socket, host: str, port: int):
-    """Asks a SOCKS5 proxy to connect to an address, or to a name."""
-    proxy.sendall(b"\x05\x01\x00")
-    assert receive_exactly(proxy, 2) == b"\x05\x00"
+# Without authentication (RFC 1928, section 3).
+SOCKS_GREETING, SOCKS_GREETED = b"\x05\x01\x00", b"\x05\x00"
+
+
+def socks_request(host: str, port: int) -> bytes:
+    """The request to connect to an address, or to a name (RFC 1928, section 4)."""
     try:
         address = ipaddress.ip_address(host)
         target = (b"\x01" if address.version == 4 else b"\x04") + address.packed
     except ValueError:
         target = b"\x03" + bytes([len(host)]) + host.encode()
-    proxy.sendall(b"\x05\x01\x00" + target + port.to_bytes(2, "big"))
+    return b"\x05\x01\x00" + target + port.to_bytes(2, "big")
+
+
+def ask_socks(proxy: socket.socket, host: str, port: int):
+    """Asks a SOCKS5 proxy to connect to an address, or to a name."""
+    proxy.sendall(SOCKS_GREETING)
+    assert receive_exactly(proxy, 2) == SOCKS_GREETED
+    proxy.sendall(socks_request(host, port))
     version, reply, _, family = receive_exactly(proxy, 4)
     assert version == 5
     receive_exactly(proxy, (16 if family == 4 else 4) + 2)

@@ -30,17 +30,16 @@ def test_two_commands_give_the_rate_of_both_uplinks(household, documents):
     file = random_file(documents, SIZE)
     household.start_web(documents)
     target = household.directory / "downloaded"
+    plain = f"http://{FAR}/random.bin"
+    alone = {
+        uplink: download(household.router, "/dev/null", "--interface", uplink, url=plain)
+        for uplink in UPLINKS
+    }
+    url = household.set_up_exit()
+    assert url.startswith(f"plait://{SERVER}:{PORT}#"), url
+    done = household.up()
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     with measuring(LONGEST_WAIT):
-        alone = {
-            uplink: download(
-                household.router, "/dev/null", "--interface", uplink, url=f"http://{FAR}/random.bin"
-            )
-            for uplink in UPLINKS
-        }
-        url = household.set_up_exit()
-        assert url.startswith(f"plait://{SERVER}:{PORT}#"), url
-        done = household.up()
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
         rate = download(household.one, target)
         share = rate / sum(alone.values())
         by_each = " and ".join(f"{each:.1f} by {uplink}" for uplink, each in alone.items())
