@@ -63,26 +63,33 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Creates the cgroup `plait-PID-role` (PID is this process) below the cgroup of this process.
+    /// Creates the cgroup `plait-PID-role` (PID is this process) below the cgroup of this process; `plait-PID-role-2` if
+    /// the first one was created by an earlier process with this id, and others are still inside.
     ///
     /// # Errors
     /// See [`Error`]; `EEXIST` if this process already has one with this role.
     pub fn create_below_current(role: &str) -> Result<Cgroup, Error> {
         let root = open_root().map_err(Error::NoFileSystem)?;
         let parent = open_current(&root)?;
-        let name = format!("plait-{}-{role}", std::process::id());
-        let failed =
-            |reason: Errno| Error::Use { operation: "create", name: name.clone(), reason: reason.into() };
+        let first = format!("plait-{}-{role}", std::process::id());
+        let (mut name, mut number) = (first.clone(), 1);
         let mut attempts = 0;
-        let directory = loop {
+        loop {
             match create_locked(&parent, &name) {
-                // Another process removed it before it was locked.
-                Err(Errno::NOENT) if attempts < ATTEMPTS => attempts += 1,
-                Err(Errno::EXIST) if attempts < ATTEMPTS && remove_unowned(&parent, &name) => attempts += 1,
-                created => break created.map_err(failed)?,
+                Ok(directory) => return Ok(Cgroup { name, directory, parent }),
+                Err(Errno::EXIST) if is_of_others(&parent, &name) => {
+                    number += 1;
+                    name = format!("{first}-{number}");
+                }
+                Err(Errno::EXIST) if remove_unowned(&parent, &name) => {}
+                // Another process removes it, or removed it before it was locked.
+                Err(Errno::EXIST | Errno::NOENT) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                    thread::sleep(POLL_INTERVAL);
+                }
+                Err(reason) => return Err(Error::Use { operation: "create", name, reason: reason.into() }),
             }
-        };
-        Ok(Cgroup { name, directory, parent })
+        }
     }
 
     /// Opens the cgroup that another process has created for itself by [`create_below_current`](Self::create_below_current), to
@@ -94,7 +101,7 @@ impl Cgroup {
         let (parent, name) = parent_of(pid)?;
         let failed =
             |reason: Errno| Error::Use { operation: "open", name: name.clone(), reason: reason.into() };
-        let directory = open_directory(&parent, Path::new(&name)).map_err(failed)?;
+        let directory = open_locked(&parent, &name).map_err(failed)?;
         Ok(Cgroup { name, directory, parent })
     }
 
@@ -390,27 +397,32 @@ fn processes(directory: impl AsFd) -> io::Result<Vec<u32>> {
 /// namespace of its container, does not remove it while it is empty. `ENOENT` if it was removed before it was locked.
 fn create_locked(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
-    let locked = open_directory(parent, Path::new(name)).and_then(|directory| {
-        flock(&directory, FlockOperation::LockShared)?;
-        statat(parent, name, AtFlags::empty())?;
-        Ok(directory)
-    });
-    locked.inspect_err(|_| {
+    open_locked(parent, name).inspect_err(|_| {
         let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
     })
+}
+
+/// Opens a cgroup, and keeps it from being removed by [`clean_leftovers`].
+fn open_locked(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    let directory = open_directory(parent, Path::new(name))?;
+    flock(&directory, FlockOperation::LockShared)?;
+    statat(parent, name, AtFlags::empty())?;
+    Ok(directory)
+}
+
+/// Whether only other processes are inside: a gateway that took over from an earlier process with the id of this one, or
+/// one with the same id in another PID namespace.
+fn is_of_others(parent: &OwnedFd, name: &str) -> bool {
+    let inside = open_directory(parent, Path::new(name)).map_err(io::Error::from).and_then(processes);
+    inside.is_ok_and(|inside| !inside.is_empty() && !inside.contains(&std::process::id()))
 }
 
 /// Removes a cgroup of a killed process that had the id of this one. Returns whether it is gone.
 fn remove_unowned(parent: &OwnedFd, name: &str) -> bool {
     let Ok(directory) = open_directory(parent, Path::new(name)) else { return true };
     // That of this process is locked by it.
-    if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return false;
-    }
-    for child in children(&directory).unwrap_or_default() {
-        let _ = unlinkat(&directory, &child, AtFlags::REMOVEDIR);
-    }
-    unlinkat(parent, name, AtFlags::REMOVEDIR).is_ok()
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok()
+        && remove(parent, name, std::process::id()).is_ok()
 }
 
 fn clean_below(directory: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), Error> {

@@ -65,6 +65,28 @@ fn takes_the_place_of_a_killed_process_with_the_same_id() {
 }
 
 #[test]
+fn gives_way_to_processes_in_the_cgroup_of_an_earlier_process_with_the_same_id() {
+    let _lock = serialize();
+    let test = "gives_way_to_processes_in_the_cgroup_of_an_earlier_process_with_the_same_id";
+    let Some(probe) = create(test, "probe") else { return };
+    let taken = directory().join(format!("plait-{}-taken", std::process::id()));
+    std::fs::create_dir(&taken).expect("cgroup is created");
+    // As the successor of a gateway that ended.
+    let mut inside = Command::new("sleep").arg("60").spawn().expect("process starts");
+    std::fs::write(taken.join("cgroup.procs"), inside.id().to_string()).expect("process enters the cgroup");
+    let own = Cgroup::create_below_current("taken").expect("another name is used");
+    assert_eq!(own.name(), format!("plait-{}-taken-2", std::process::id()));
+    own.enter().expect("process enters the cgroup");
+    let name = own.name().to_owned();
+    drop((own, probe));
+    assert!(taken.is_dir() && !directory().join(name).exists());
+    inside.kill().expect("process ends");
+    inside.wait().expect("process ends");
+    drop(Cgroup::create_below_current("taken").expect("what is left is removed"));
+    assert!(!taken.exists());
+}
+
+#[test]
 fn cleaning_removes_only_empty_cgroups_of_dead_processes() {
     let _lock = serialize();
     let Some(alive) = create("cleaning_removes_only_empty_cgroups_of_dead_processes", "alive") else {
