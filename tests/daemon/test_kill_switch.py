@@ -27,8 +27,9 @@ def routed(web):
 
 @contextlib.contextmanager
 def nothing_outside(exit):
-    """Nothing but connections to the exit is on the uplinks within this context."""
-    outside = f"(ip or ip6) and not tcp port {PORT}"
+    """Nothing but what goes to the exit and comes from it is on the uplinks within this context."""
+    addresses = " or ".join((Pair.ETH, Pair.WLAN, Pair.ETH6, Pair.WLAN6))
+    outside = f"(ip or ip6) and not (port {PORT} and host ({addresses}))"
     links = [exit.pair.capture(link, host=exit.client, filter=outside) for link in ("eth", "wlan")]
     with links[0], links[1]:
         yield
