@@ -1,4 +1,12 @@
-//! Detects that the peer has dropped data which its TCP has acknowledged: the DATA_ACK stands still. No I/O.
+//! Finds the subflow to close when a connection's DATA_ACK stands still, although TCP delivers. No I/O.
+//!
+//! Of the first byte without a DATA_ACK, the subflow is unknown. It is none of those that have delivered all that they held when the
+//! DATA_ACK stopped, which leaves two reasons:
+//!
+//! - One subflow has not: it holds the byte. After a subflow was closed, the kernel sends all that lacks a DATA_ACK again, on a new subflow of
+//!   the same path too. What arrives there first was already delivered on the others, and the byte waits behind it: on a path that
+//!   loses much, for a second.
+//! - All have: the peer has dropped data that its TCP has acknowledged.
 //!
 //! Linux takes the window of a subflow's last segments for that of the connection, also after a DATA_ACK on another subflow has used it up
 //! (`ack_update_msk()`). So a sender may exceed the receive window when a gap closes while the peer's program reads slowly. The peer drops what
@@ -12,10 +20,14 @@ use plait_linux::State;
 use plait_linux::mptcp::{FullInfo, Subflow, SubflowEnds};
 use tracing::debug;
 
-use super::liveness::Health;
+use super::liveness::{Health, lateness_us};
 
 /// A smaller window may be why the peer accepts nothing: its program does not read.
 const MIN_PEER_WINDOW: u32 = 1 << 16;
+
+/// How long a subflow may hold the byte, or twice what a round trip takes at most: what it sends and retransmits meanwhile moves the DATA_ACK
+/// otherwise.
+const MIN_HOLD_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Between two subflows that are closed.
 const MIN_CLOSE_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,6 +37,8 @@ const MIN_CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct DataAcks {
     /// The first byte that lacks one.
     snd_una: u64,
+    /// Since when.
+    since: Option<Instant>,
     /// What was handed to each subflow by the second look at it, in bytes: that byte is among it.
     sent: HashMap<SubflowEnds, u64>,
     /// When a subflow was last to be closed.
@@ -32,30 +46,36 @@ pub(super) struct DataAcks {
 }
 
 impl DataAcks {
-    /// Marks the subflow with the longest round trip dead if the peer has dropped data: once it is closed, the kernel retransmits that.
-    /// `health` is that of the connection's subflows, as [`Liveness::judge`](super::liveness::Liveness) has just found.
-    pub(super) fn mark_dead_if_data_was_dropped(
+    /// Marks the subflow dead that holds the first missing byte back, or the one with the longest round trip if the peer has dropped
+    /// data: once it is closed, the kernel sends again what lacks a DATA_ACK. `health` is that of the connection's subflows, as
+    /// [`Liveness::judge`](super::liveness::Liveness) has just found.
+    pub(super) fn mark_dead_if_data_ack_stopped(
         &mut self,
         now: Instant,
         connection: &FullInfo,
         health: &mut [Health],
     ) {
-        if let Some(slowest) = self.subflow_to_close(now, connection, health) {
-            let (local, remote) = connection.subflows[slowest].ends();
-            debug!(
-                "the peer has dropped data that it acknowledged: the subflow from {local} to {remote} is closed"
-            );
-            health[slowest] = Health::Dead;
+        if let Some((number, reason)) = self.subflow_to_close(now, connection, health) {
+            let (local, remote) = connection.subflows[number].ends();
+            debug!("{reason}: the subflow from {local} to {remote} is closed");
+            health[number] = Health::Dead;
         }
     }
 
-    fn subflow_to_close(&mut self, now: Instant, connection: &FullInfo, health: &[Health]) -> Option<usize> {
+    fn subflow_to_close(
+        &mut self,
+        now: Instant,
+        connection: &FullInfo,
+        health: &[Health],
+    ) -> Option<(usize, &'static str)> {
         let FullInfo { info, subflows } = connection;
         let moved = std::mem::replace(&mut self.snd_una, info.snd_una) != info.snd_una;
         if moved || info.snd_una == info.write_seq {
+            self.since = None;
             self.sent.clear();
             return None;
         }
+        let stopped = now.duration_since(*self.since.get_or_insert(now));
         let established: Vec<&Subflow> =
             subflows.iter().filter(|subflow| subflow.tcp.state == State::Established).collect();
         let is_known = |subflow: &&Subflow| self.sent.contains_key(&subflow.ends());
@@ -67,22 +87,40 @@ impl DataAcks {
             }
             return None;
         }
-        let has_dropped = |subflow: &&Subflow| {
-            subflow.tcp.bytes_acked >= self.sent[&subflow.ends()]
-                && subflow.tcp.peer_window.is_some_and(|window| window >= MIN_PEER_WINDOW)
-        };
-        let is_early = self.closed.is_some_and(|closed| now.duration_since(closed) < MIN_CLOSE_INTERVAL);
-        if is_early || !established.iter().all(has_dropped) {
+        if self.closed.is_some_and(|closed| now.duration_since(closed) < MIN_CLOSE_INTERVAL) {
             return None;
         }
+        let has_delivered = |subflow: &Subflow| {
+            self.sent.get(&subflow.ends()).is_some_and(|sent| subflow.tcp.bytes_acked >= *sent)
+        };
+        let may_send =
+            |subflow: &Subflow| subflow.tcp.peer_window.is_some_and(|window| window >= MIN_PEER_WINDOW);
         let mut answering: Vec<usize> =
             (0..subflows.len()).filter(|number| health[*number] == Health::Answering).collect();
-        answering.sort_by_key(|number| subflows[*number].tcp.rtt_us);
-        // The others go on.
-        let slowest = answering.pop().filter(|_| !answering.is_empty())?;
+        let lagging: Vec<&Subflow> =
+            established.iter().copied().filter(|subflow| !has_delivered(subflow)).collect();
+        let found = match lagging[..] {
+            [] if established.iter().all(|subflow| may_send(subflow)) => {
+                answering.sort_by_key(|number| subflows[*number].tcp.rtt_us);
+                // The others go on.
+                let slowest = answering.pop().filter(|_| !answering.is_empty())?;
+                (slowest, "the peer has dropped data that it acknowledged")
+            }
+            [holder] if may_send(holder) && stopped >= hold_timeout(holder) => {
+                let number = subflows.iter().position(|subflow| subflow.ends() == holder.ends())?;
+                answering.iter().find(|other| **other != number)?;
+                (number, "all other data waits for a byte")
+            }
+            _ => return None,
+        };
         self.closed = Some(now);
-        Some(slowest)
+        Some(found)
     }
+}
+
+fn hold_timeout(subflow: &Subflow) -> Duration {
+    let longest_us = u64::from(subflow.tcp.rtt_us) + lateness_us(&subflow.tcp);
+    Duration::from_micros(2 * longest_us).max(MIN_HOLD_TIMEOUT)
 }
 
 fn assigned_bytes(subflow: &Subflow) -> u64 {
@@ -121,7 +159,7 @@ mod tests {
         let (mut data_acks, start) = (DataAcks::default(), Instant::now());
         let look = |(number, state): (u32, FullInfo)| {
             let mut health = [Health::Answering; 2];
-            data_acks.mark_dead_if_data_was_dropped(
+            data_acks.mark_dead_if_data_ack_stopped(
                 start + number * Duration::from_millis(50),
                 &state,
                 &mut health,
@@ -142,10 +180,36 @@ mod tests {
         assert_eq!(found, [None, None, None, Some(0)], "the one with the longest round trip");
     }
 
+    /// The first subflow has an older byte to deliver, in so many looks; the second goes on.
+    fn held_back(number: u64, looks: u64) -> FullInfo {
+        connection(500, [2000, 1000 * number], [20 * number.min(looks), (1000 * number).saturating_sub(500)])
+    }
+
     #[test]
-    fn data_that_is_outstanding_was_not_dropped() {
-        let silent = |number: u64| connection(500, [1000 + 100 * number, 1000], [100 * number, 999]);
-        assert!(dead_subflows((0..100).map(silent)).iter().all(Option::is_none));
+    fn subflow_that_holds_a_byte_back_dies() {
+        let found = dead_subflows((0..100).map(|number| held_back(number, 99)));
+        let closed: Vec<usize> = (0..100).filter(|number| found[*number].is_some()).collect();
+        assert_eq!((&closed[..3], found[7]), (&[7, 27, 47][..], Some(0)), "after 300 ms, and once a second");
+        let slow = |number: u64| {
+            let mut state = held_back(number, 99);
+            state.subflows[0].tcp.rtt_us = 200_000;
+            state
+        };
+        let found = dead_subflows((0..100).map(slow));
+        assert_eq!(found.iter().position(Option::is_some), Some(17), "after four round trips");
+        let queued = |number: u64| {
+            let mut state = slow(number);
+            state.subflows[0].tcp.min_rtt_us = Some(25_000);
+            state
+        };
+        let found = dead_subflows((0..100).map(queued));
+        assert_eq!(found.iter().position(Option::is_some), Some(11), "after 2 * (200 + 50) ms");
+    }
+
+    #[test]
+    fn byte_that_several_subflows_may_hold_is_waited_for() {
+        let silent = |number: u64| connection(500, [1000 + 100 * number, 1000], [10 * number, 999]);
+        assert!(dead_subflows((0..90).map(silent)).iter().all(Option::is_none));
     }
 
     #[test]
@@ -169,6 +233,12 @@ mod tests {
             state
         };
         assert!(dead_subflows((0..100).map(closed_window)).iter().all(Option::is_none));
+        let full = |number: u64| {
+            let mut state = held_back(number, 0);
+            state.subflows[0].tcp.peer_window = Some(0);
+            state
+        };
+        assert!(dead_subflows((0..100).map(full)).iter().all(Option::is_none));
     }
 
     #[test]
