@@ -386,20 +386,21 @@ def test_round_trips_match_tcptrace(lossy):
     factor = 100
     file = without_openings_and_ends(lossy)
     expected = tcptrace(stretched(file, factor))
-    compared = 0
+    compared = samples = 0
     for ends, sent in plait_by_sender(document(file)).items():
         found, theirs = sent["ack_rtt_ms"], expected[ends]
         if found is None:
             assert theirs["RTT_samples"] == "0"
             continue
         count = found["samples"]
-        assert count == int(theirs["RTT_samples"]) > 100
+        assert count == int(theirs["RTT_samples"]) > 1
+        samples += count
         for ours, name in (("min", "RTT_min"), ("max", "RTT_max"), ("mean", "RTT_avg")):
             assert found[ours] * factor == pytest.approx(float(theirs[name]), abs=0.1), name
         deviation = found["stddev"] * math.sqrt(count / (count - 1))
         assert deviation * factor == pytest.approx(float(theirs["RTT_stdev"]), abs=0.1)
         compared += 1
-    assert compared == 2
+    assert compared == 2 and samples > 200
 
 
 @needs_tcptrace

@@ -1,5 +1,6 @@
 //! The names of the programs that have sockets open, as `ss -p` finds them: by their descriptors in /proc.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
 use std::net::SocketAddr;
@@ -43,8 +44,9 @@ pub(crate) fn application_inode(
     owner.map(|owner| owner.inode)
 }
 
+/// Of several processes that have a socket open, the oldest counts: what it starts inherits its sockets until it runs another program.
 fn search() -> HashMap<u32, String> {
-    let mut names = HashMap::new();
+    let mut found = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         if !process.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
             continue;
@@ -61,9 +63,21 @@ fn search() -> HashMap<u32, String> {
         }
         // The process may have ended.
         let Ok(name) = fs::read_to_string(path.join("comm")) else { continue };
-        names.extend(sockets.into_iter().map(|inode| (inode, name.trim_end().to_owned())));
+        let started = fs::read_to_string(path.join("stat")).ok().as_deref().and_then(start_time);
+        found.push((started.unwrap_or(u64::MAX), sockets, name));
     }
-    names
+    found.sort_by_key(|(started, ..)| Reverse(*started));
+    let names = found.into_iter().flat_map(|(_, sockets, name)| {
+        sockets.into_iter().map(move |inode| (inode, name.trim_end().to_owned()))
+    });
+    names.collect()
+}
+
+/// The start time of a process, in ticks since the system's, in its `/proc/PID/stat` (`proc_pid_stat(5)`).
+fn start_time(stat: &str) -> Option<u64> {
+    // The name may contain spaces and parentheses.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// The inode of what a descriptor's link names, if that is a socket.
@@ -74,7 +88,8 @@ fn socket_inode(link: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::os::fd::AsRawFd as _;
+    use std::os::fd::{AsRawFd as _, OwnedFd};
+    use std::process::Command;
 
     use super::*;
 
@@ -87,5 +102,26 @@ mod tests {
         assert_eq!(Programs::default().name(inode).as_deref(), Some(own.trim_end()));
         assert_eq!(Programs::default().name(0), None);
         assert_eq!(socket_inode("/dev/null"), None);
+    }
+
+    #[test]
+    fn program_that_inherits_a_socket_is_not_its_program() {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let link = fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).expect("a link");
+        let inode = socket_inode(&link.to_string_lossy()).expect("a socket");
+        let inherited = OwnedFd::from(socket.try_clone().expect("a socket"));
+        let mut child = Command::new("sleep").arg("60").stdin(inherited).spawn().expect("a process");
+        let own = fs::read_to_string("/proc/self/comm").expect("a name");
+        let name = Programs::default().name(inode);
+        child.kill().expect("it ends");
+        child.wait().expect("it ends");
+        assert_eq!(name.as_deref(), Some(own.trim_end()));
+    }
+
+    #[test]
+    fn start_time_follows_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 10 11 12";
+        assert_eq!(start_time(stat), Some(98_765));
+        assert_eq!(start_time(""), None);
     }
 }
