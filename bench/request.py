@@ -15,7 +15,7 @@ import time
 
 import prologue
 from OpenSSL import SSL
-from streams import ask_socks, receive_exactly
+from streams import socks_handshake, receive_exactly
 
 ANSWER = struct.Struct("!q")
 # The key exchange of TLS 1.3 that uses X25519 and ML-KEM-768, the first choice of OpenSSL from 3.5 on.
@@ -32,7 +32,7 @@ def request(arguments, tls):
     started = time.monotonic_ns()
     if arguments.socks:
         connection.connect(("127.0.0.1", arguments.socks))
-        ask_socks(connection, arguments.address, arguments.port)
+        socks_handshake(connection, arguments.address, arguments.port)
     else:
         connection.connect((arguments.address, arguments.port))
     if isinstance(tls, SSL.Context):

@@ -3,8 +3,9 @@
 
 A program opens connections at a constant rate, exchanges a message on each and closes it. In mode `sealed`, all connections of its
 host go through an exit (`[host]`); in mode `stream`, which has no exits, it asks a proxy for a service of the server. Then the
-daemon of the client and that of the server are replaced in turn, --restarts times each. Printed are the connections, how many were refused, reset or timed out, and the time until the answer: median, 99th percentile and longest. What the machine
-cannot open in time is opened later: the rate that was reached is printed, too.
+daemon of the client and that of the server are replaced in turn, --restarts times each. Printed are the connections, how many were
+refused, reset or timed out, and the time until the answer: median, 99th percentile and longest. What the machine cannot open in time
+is opened later: the rate that was reached is printed, too.
 
 Bound: no connection fails. Needs root and a built plait.
 """

@@ -221,20 +221,20 @@ def longest_gap(packets: list[Packet], from_client: bool, span: tuple[float, flo
     return max(after - before for before, after in gaps)
 
 
-def distinct_bytes(packets: list[Packet]) -> int:
+def unique_bytes(packets: list[Packet]) -> int:
     """The bytes of one direction in all subflows, without those that TCP sent again."""
     ranges = {}
     for packet in packets:
         if packet.length:
-            of = ranges.setdefault(packet.subflow, [])
+            sent = ranges.setdefault(packet.subflow, [])
             # The numbers may wrap, and a subflow carries less than half of their range.
-            first = of[0][0] if of else packet.seq
+            first = sent[0][0] if sent else packet.seq
             start = first + (packet.seq - first + 2**31) % 2**32 - 2**31
-            of.append((start, start + packet.length))
+            sent.append((start, start + packet.length))
     total = 0
-    for of in ranges.values():
-        end = min(of)[0]
-        for start, after in sorted(of):
+    for sent in ranges.values():
+        end = min(sent)[0]
+        for start, after in sorted(sent):
             total += max(after - max(start, end), 0)
             end = max(end, after)
     return total
@@ -286,8 +286,8 @@ def test_cut_path_is_one_failover(make_pair, case):
         part["reinjected"]["bytes"] + part["repeated_bytes"] - part["retransmitted"]["bytes"]
         for part in parts
     )
-    assert copies == distinct_bytes(sent) - BYTES
-    check_copies(done, case["upwards"], copies)
+    assert copies == unique_bytes(sent) - BYTES
+    check_kernel_counters(done, case["upwards"], copies)
 
 
 def has_times_of_the_cut(failover: dict, done: Transfer, case: dict) -> bool:
@@ -307,7 +307,7 @@ def is_near(when: float, command: tuple[float, float]) -> bool:
     return command[0] - 0.05 <= when <= command[1] + 0.05
 
 
-def check_copies(done: Transfer, upwards: bool, copies: int):
+def check_kernel_counters(done: Transfer, upwards: bool, copies: int):
     """Compares the bytes that MPTCP sent more than once with the counters of the sending kernel.
 
     Linux sends data again on another subflow in two ways:

@@ -164,7 +164,7 @@ def connect_by_socks(pair, address=None, port=8443, proxy=("127.0.0.1", 1080)):
     client = pair.client.socket()
     client.settimeout(20)
     client.connect(proxy)
-    ask_socks(client, address or pair.ETH, port)
+    socks_handshake(client, address or pair.ETH, port)
     return client
 
 
@@ -182,8 +182,8 @@ def socks_request(host: str, port: int) -> bytes:
     return b"\x05\x01\x00" + target + port.to_bytes(2, "big")
 
 
-def ask_socks(proxy: socket.socket, host: str, port: int):
-    """Asks a SOCKS5 proxy to connect to an address, or to a name."""
+def socks_handshake(proxy: socket.socket, host: str, port: int):
+    """Asks a SOCKS5 proxy, on a connection to it, to connect to an address, or to a name."""
     proxy.sendall(SOCKS_GREETING)
     assert receive_exactly(proxy, 2) == SOCKS_GREETED
     proxy.sendall(socks_request(host, port))

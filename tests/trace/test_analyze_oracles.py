@@ -274,7 +274,7 @@ def lossy(pair, tmp_path) -> pathlib.Path:
     slow_acknowledgements(pair)
     lose_data(pair, 2)
     with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
-        send(pair, 6_000_000)
+        send(pair, 12_000_000)
     return merged((eth.file, wlan.file), tmp_path)
 
 
@@ -386,21 +386,20 @@ def test_round_trips_match_tcptrace(lossy):
     factor = 100
     file = without_openings_and_ends(lossy)
     expected = tcptrace(stretched(file, factor))
-    compared = samples = 0
+    compared = 0
     for ends, sent in plait_by_sender(document(file)).items():
         found, theirs = sent["ack_rtt_ms"], expected[ends]
         if found is None:
             assert theirs["RTT_samples"] == "0"
             continue
         count = found["samples"]
-        assert count == int(theirs["RTT_samples"]) > 1
-        samples += count
+        assert count == int(theirs["RTT_samples"]) > 100
         for ours, name in (("min", "RTT_min"), ("max", "RTT_max"), ("mean", "RTT_avg")):
             assert found[ours] * factor == pytest.approx(float(theirs[name]), abs=0.1), name
         deviation = found["stddev"] * math.sqrt(count / (count - 1))
         assert deviation * factor == pytest.approx(float(theirs["RTT_stdev"]), abs=0.1)
         compared += 1
-    assert compared == 2 and samples > 200
+    assert compared == 2
 
 
 @needs_tcptrace

@@ -48,9 +48,9 @@ pub(crate) fn application_inode(
 fn search() -> HashMap<u32, String> {
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        if !process.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
-        }
+        };
         let path = process.path();
         let sockets: Vec<u32> = fs::read_dir(path.join("fd"))
             .into_iter()
@@ -64,13 +64,15 @@ fn search() -> HashMap<u32, String> {
         // The process may have ended.
         let Ok(name) = fs::read_to_string(path.join("comm")) else { continue };
         let started = fs::read_to_string(path.join("stat")).ok().as_deref().and_then(start_time);
-        found.push((started.unwrap_or(u64::MAX), sockets, name));
+        // Ids tell which of those is older that start in the same tick.
+        found.push(((started.unwrap_or(u64::MAX), pid), sockets, name));
     }
     found.sort_by_key(|(started, ..)| Reverse(*started));
-    let names = found.into_iter().flat_map(|(_, sockets, name)| {
-        sockets.into_iter().map(move |inode| (inode, name.trim_end().to_owned()))
-    });
-    names.collect()
+    let mut names = HashMap::new();
+    for (_, sockets, name) in found {
+        names.extend(sockets.into_iter().map(|inode| (inode, name.trim_end().to_owned())));
+    }
+    names
 }
 
 /// The start time of a process, in ticks since the system's, in its `/proc/PID/stat` (`proc_pid_stat(5)`).
@@ -93,33 +95,39 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn finds_the_program_of_a_socket() {
+    /// A socket of this process, with its inode.
+    fn open_socket() -> (TcpListener, u32) {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let link = fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).expect("a link");
         let inode = socket_inode(&link.to_string_lossy()).expect("a socket");
-        let own = fs::read_to_string("/proc/self/comm").expect("a name");
-        assert_eq!(Programs::default().name(inode).as_deref(), Some(own.trim_end()));
+        (socket, inode)
+    }
+
+    fn own_name() -> String {
+        fs::read_to_string("/proc/self/comm").expect("a name").trim_end().to_owned()
+    }
+
+    #[test]
+    fn finds_the_program_of_a_socket() {
+        let (_socket, inode) = open_socket();
+        assert_eq!(Programs::default().name(inode), Some(own_name()));
         assert_eq!(Programs::default().name(0), None);
         assert_eq!(socket_inode("/dev/null"), None);
     }
 
     #[test]
-    fn program_that_inherits_a_socket_is_not_its_program() {
-        let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
-        let link = fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).expect("a link");
-        let inode = socket_inode(&link.to_string_lossy()).expect("a socket");
+    fn child_that_inherits_a_socket_is_not_its_program() {
+        let (socket, inode) = open_socket();
         let inherited = OwnedFd::from(socket.try_clone().expect("a socket"));
         let mut child = Command::new("sleep").arg("60").stdin(inherited).spawn().expect("a process");
-        let own = fs::read_to_string("/proc/self/comm").expect("a name");
         let name = Programs::default().name(inode);
         child.kill().expect("it ends");
         child.wait().expect("it ends");
-        assert_eq!(name.as_deref(), Some(own.trim_end()));
+        assert_eq!(name, Some(own_name()));
     }
 
     #[test]
-    fn start_time_follows_any_name() {
+    fn start_time_is_found_after_any_process_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 10 11 12";
         assert_eq!(start_time(stat), Some(98_765));
         assert_eq!(start_time(""), None);

@@ -77,7 +77,7 @@ impl Cgroup {
         loop {
             match create_locked(&parent, &name) {
                 Ok(directory) => return Ok(Cgroup { name, directory, parent }),
-                Err(Errno::EXIST) if is_of_others(&parent, &name) => {
+                Err(Errno::EXIST) if is_used_by_others(&parent, &name) => {
                     number += 1;
                     name = format!("{first}-{number}");
                 }
@@ -412,7 +412,7 @@ fn open_locked(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
 
 /// Whether only other processes are inside: a gateway that took over from an earlier process with the id of this one, or
 /// one with the same id in another PID namespace.
-fn is_of_others(parent: &OwnedFd, name: &str) -> bool {
+fn is_used_by_others(parent: &OwnedFd, name: &str) -> bool {
     let inside = open_directory(parent, Path::new(name)).map_err(io::Error::from).and_then(processes);
     inside.is_ok_and(|inside| !inside.is_empty() && !inside.contains(&std::process::id()))
 }

@@ -65,9 +65,9 @@ fn takes_the_place_of_a_killed_process_with_the_same_id() {
 }
 
 #[test]
-fn gives_way_to_processes_in_the_cgroup_of_an_earlier_process_with_the_same_id() {
+fn another_name_is_used_while_others_are_in_the_cgroup() {
     let _lock = serialize();
-    let test = "gives_way_to_processes_in_the_cgroup_of_an_earlier_process_with_the_same_id";
+    let test = "another_name_is_used_while_others_are_in_the_cgroup";
     let Some(probe) = create(test, "probe") else { return };
     let taken = directory().join(format!("plait-{}-taken", std::process::id()));
     std::fs::create_dir(&taken).expect("cgroup is created");

@@ -3,7 +3,7 @@
 //! Of the first byte without a DATA_ACK, the subflow is unknown. It is none of those that have delivered all that they held when the
 //! DATA_ACK stopped, which leaves two reasons:
 //!
-//! - One subflow has not: it holds the byte. After a subflow was closed, the kernel sends all that lacks a DATA_ACK again, on a new subflow of
+//! - One subflow has not: it blocks the head of the line. After a subflow was closed, the kernel sends all that lacks a DATA_ACK again, on a new subflow of
 //!   the same path too. What arrives there first was already delivered on the others, and the byte waits behind it: on a path that
 //!   loses much, for a second.
 //! - All have: the peer has dropped data that its TCP has acknowledged.
@@ -20,14 +20,14 @@ use plait_linux::State;
 use plait_linux::mptcp::{FullInfo, Subflow, SubflowEnds};
 use tracing::debug;
 
-use super::liveness::{Health, lateness_us};
+use super::liveness::{Health, rtt_margin_us};
 
 /// A smaller window may be why the peer accepts nothing: its program does not read.
 const MIN_PEER_WINDOW: u32 = 1 << 16;
 
-/// How long a subflow may hold the byte, or twice what a round trip takes at most: what it sends and retransmits meanwhile moves the DATA_ACK
+/// How long a subflow may block the head of the line, or twice what a round trip takes at most: what it sends and retransmits meanwhile moves the DATA_ACK
 /// otherwise.
-const MIN_HOLD_TIMEOUT: Duration = Duration::from_millis(300);
+const MIN_HEAD_OF_LINE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Between two subflows that are closed.
 const MIN_CLOSE_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,10 +46,10 @@ pub(super) struct DataAcks {
 }
 
 impl DataAcks {
-    /// Marks the subflow dead that holds the first missing byte back, or the one with the longest round trip if the peer has dropped
+    /// Marks the subflow dead that blocks the head of the line, or the one with the longest round trip if the peer has dropped
     /// data: once it is closed, the kernel sends again what lacks a DATA_ACK. `health` is that of the connection's subflows, as
     /// [`Liveness::judge`](super::liveness::Liveness) has just found.
-    pub(super) fn mark_dead_if_data_ack_stopped(
+    pub(super) fn mark_dead_if_data_ack_stalls(
         &mut self,
         now: Instant,
         connection: &FullInfo,
@@ -75,7 +75,7 @@ impl DataAcks {
             self.sent.clear();
             return None;
         }
-        let stopped = now.duration_since(*self.since.get_or_insert(now));
+        let stalled = now.duration_since(*self.since.get_or_insert(now));
         let established: Vec<&Subflow> =
             subflows.iter().filter(|subflow| subflow.tcp.state == State::Established).collect();
         let is_known = |subflow: &&Subflow| self.sent.contains_key(&subflow.ends());
@@ -90,26 +90,28 @@ impl DataAcks {
         if self.closed.is_some_and(|closed| now.duration_since(closed) < MIN_CLOSE_INTERVAL) {
             return None;
         }
-        let has_delivered = |subflow: &Subflow| {
-            self.sent.get(&subflow.ends()).is_some_and(|sent| subflow.tcp.bytes_acked >= *sent)
+        let is_undelivered = |number: &usize| {
+            let Subflow { tcp, .. } = &subflows[*number];
+            tcp.state == State::Established && tcp.bytes_acked < self.sent[&subflows[*number].ends()]
         };
         let may_send =
             |subflow: &Subflow| subflow.tcp.peer_window.is_some_and(|window| window >= MIN_PEER_WINDOW);
         let mut answering: Vec<usize> =
             (0..subflows.len()).filter(|number| health[*number] == Health::Answering).collect();
-        let lagging: Vec<&Subflow> =
-            established.iter().copied().filter(|subflow| !has_delivered(subflow)).collect();
-        let found = match lagging[..] {
+        let undelivered: Vec<usize> = (0..subflows.len()).filter(is_undelivered).collect();
+        let found = match undelivered[..] {
             [] if established.iter().all(|subflow| may_send(subflow)) => {
                 answering.sort_by_key(|number| subflows[*number].tcp.rtt_us);
                 // The others go on.
                 let slowest = answering.pop().filter(|_| !answering.is_empty())?;
                 (slowest, "the peer has dropped data that it acknowledged")
             }
-            [holder] if may_send(holder) && stopped >= hold_timeout(holder) => {
-                let number = subflows.iter().position(|subflow| subflow.ends() == holder.ends())?;
-                answering.iter().find(|other| **other != number)?;
-                (number, "all other data waits for a byte")
+            [blocking]
+                if may_send(&subflows[blocking])
+                    && stalled >= head_of_line_timeout(&subflows[blocking])
+                    && answering.iter().any(|other| *other != blocking) =>
+            {
+                (blocking, "head-of-line blocking")
             }
             _ => return None,
         };
@@ -118,9 +120,9 @@ impl DataAcks {
     }
 }
 
-fn hold_timeout(subflow: &Subflow) -> Duration {
-    let longest_us = u64::from(subflow.tcp.rtt_us) + lateness_us(&subflow.tcp);
-    Duration::from_micros(2 * longest_us).max(MIN_HOLD_TIMEOUT)
+fn head_of_line_timeout(subflow: &Subflow) -> Duration {
+    let longest_us = u64::from(subflow.tcp.rtt_us) + rtt_margin_us(&subflow.tcp);
+    Duration::from_micros(2 * longest_us).max(MIN_HEAD_OF_LINE_TIMEOUT)
 }
 
 fn assigned_bytes(subflow: &Subflow) -> u64 {
@@ -159,7 +161,7 @@ mod tests {
         let (mut data_acks, start) = (DataAcks::default(), Instant::now());
         let look = |(number, state): (u32, FullInfo)| {
             let mut health = [Health::Answering; 2];
-            data_acks.mark_dead_if_data_ack_stopped(
+            data_acks.mark_dead_if_data_ack_stalls(
                 start + number * Duration::from_millis(50),
                 &state,
                 &mut health,
@@ -181,17 +183,17 @@ mod tests {
     }
 
     /// The first subflow has an older byte to deliver, in so many looks; the second goes on.
-    fn held_back(number: u64, looks: u64) -> FullInfo {
+    fn head_of_line_blocked(number: u64, looks: u64) -> FullInfo {
         connection(500, [2000, 1000 * number], [20 * number.min(looks), (1000 * number).saturating_sub(500)])
     }
 
     #[test]
-    fn subflow_that_holds_a_byte_back_dies() {
-        let found = dead_subflows((0..100).map(|number| held_back(number, 99)));
+    fn subflow_that_blocks_the_head_of_line_dies() {
+        let found = dead_subflows((0..100).map(|number| head_of_line_blocked(number, 99)));
         let closed: Vec<usize> = (0..100).filter(|number| found[*number].is_some()).collect();
         assert_eq!((&closed[..3], found[7]), (&[7, 27, 47][..], Some(0)), "after 300 ms, and once a second");
         let slow = |number: u64| {
-            let mut state = held_back(number, 99);
+            let mut state = head_of_line_blocked(number, 99);
             state.subflows[0].tcp.rtt_us = 200_000;
             state
         };
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn byte_that_several_subflows_may_hold_is_waited_for() {
+    fn head_of_line_that_several_subflows_may_block_is_waited_for() {
         let silent = |number: u64| connection(500, [1000 + 100 * number, 1000], [10 * number, 999]);
         assert!(dead_subflows((0..90).map(silent)).iter().all(Option::is_none));
     }
@@ -234,7 +236,7 @@ mod tests {
         };
         assert!(dead_subflows((0..100).map(closed_window)).iter().all(Option::is_none));
         let full = |number: u64| {
-            let mut state = held_back(number, 0);
+            let mut state = head_of_line_blocked(number, 0);
             state.subflows[0].tcp.peer_window = Some(0);
             state
         };

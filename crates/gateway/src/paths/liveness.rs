@@ -188,7 +188,7 @@ fn acknowledged_at(now: Instant, tcp: &TcpInfo) -> Instant {
 fn silence_timeout(tcp: &TcpInfo) -> Duration {
     let (rtt, variance) = (u64::from(tcp.rtt_us), u64::from(tcp.rtt_variance_us));
     let timeout = if tcp.unacked >= SEVERAL {
-        (rtt + lateness_us(tcp).max(4 * variance)).max(MIN_SILENCE_US)
+        (rtt + rtt_margin_us(tcp).max(4 * variance)).max(MIN_SILENCE_US)
     } else {
         let rto = tcp.rto_us.checked_shr(tcp.backoff.into()).unwrap_or(0);
         u64::from(rto).max(MIN_RTO_US) + rtt
@@ -197,7 +197,7 @@ fn silence_timeout(tcp: &TcpInfo) -> Duration {
 }
 
 /// By how much more than the smoothed round-trip time one may take.
-pub(super) fn lateness_us(tcp: &TcpInfo) -> u64 {
+pub(super) fn rtt_margin_us(tcp: &TcpInfo) -> u64 {
     let rtt = u64::from(tcp.rtt_us);
     tcp.min_rtt_us.map_or(rtt, |least| rtt.min(2 * u64::from(least)))
 }

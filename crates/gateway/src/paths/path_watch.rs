@@ -169,7 +169,7 @@ impl<'a> PathWatch<'a> {
         let now = Instant::now();
         let mut health = self.liveness.judge(now, subflows, |local| self.subflows.is_gone(local));
         self.suspects.mark_suspects(now, subflows, &self.backups, &mut health, expects_more);
-        self.data_acks.mark_dead_if_data_ack_stopped(now, info, &mut health);
+        self.data_acks.mark_dead_if_data_ack_stalls(now, info, &mut health);
         let with_health: Vec<_> = subflows.iter().zip(health).collect();
         let is_blocked = |subflow: &Subflow| self.subflows.is_blocked(subflow.local.ip().to_canonical());
         let is_lost = |(subflow, health): &&(&Subflow, Health)| {

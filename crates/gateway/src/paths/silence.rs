@@ -66,7 +66,7 @@ pub(crate) async fn close_silent(connection: &impl Watched, closer: &SubflowClos
         let now = Instant::now();
         let mut health = liveness.judge(now, subflows, |_| false);
         if let Some(info) = &info {
-            data_acks.mark_dead_if_data_ack_stopped(now, info, &mut health);
+            data_acks.mark_dead_if_data_ack_stalls(now, info, &mut health);
         }
         for (subflow, _) in subflows.iter().zip(&health).filter(|(_, health)| **health == Health::Dead) {
             let (local, remote) = (subflow.local, subflow.remote);
