@@ -15,7 +15,7 @@ import time
 
 import prologue
 from OpenSSL import SSL
-from streams import socks_handshake, receive_exactly
+from streams import receive_exactly, socks_handshake
 
 ANSWER = struct.Struct("!q")
 # The key exchange of TLS 1.3 that uses X25519 and ML-KEM-768, the first choice of OpenSSL from 3.5 on.
