@@ -90,6 +90,7 @@ struct sock {
 	__u32 sk_mark;
 	__u8 sk_userlocks : 4;
 	int sk_wmem_queued;
+	int sk_rcvbuf;
 	int sk_sndbuf;
 	__u32 sk_pacing_status;
 	unsigned long sk_pacing_rate;

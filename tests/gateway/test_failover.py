@@ -398,6 +398,37 @@ def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
             assert found.all_in_use is not None and found.all_in_use <= MAX_ALL_IN_USE, found
 
 
+def receive_buffers(host) -> dict[str, int]:
+    """Of each established subflow, by its addresses."""
+    sockets = host.tool("ss", "-tinmOH", "state", "established", "( dport = :8443 or sport = :8443 )")
+    return {
+        " ".join(line.split()[2:4]): int(re.search(r",rb(\d+),", line)[1]) for line in sockets.splitlines()
+    }
+
+
+def test_new_subflows_have_the_receive_buffer_of_the_connection(tmp_path):
+    """With the initial one, a connection whose subflows were all replaced would receive some 85 kB per round trip."""
+    with streams_through_gateways(tmp_path, "both", "--require") as (pair, streams):
+        time.sleep(BEFORE_S)
+        hosts = (pair.client, pair.server)
+        before = [receive_buffers(host) for host in hosts]
+        with silence(pair, *pair.LINKS):
+            time.sleep(2)
+
+        def all_replaced():
+            after = [receive_buffers(host) for host in hosts]
+            are_new = [len(found) == 2 and not found.keys() & old.keys() for found, old in zip(after, before)]
+            return (
+                all(are_new)
+                and min(itertools.chain.from_iterable(found.values() for found in after)) >= 1 << 20
+            )
+
+        wait_for("new subflows with large buffers", all_replaced, timeout=AFTER_S)
+        for stream, usage in streams:
+            usage.stop()
+            stream.finish()
+
+
 # crates/gateway/bpf/unsent_limit.bpf.c: what eth sends in 20 ms, and two bursts of the kernel's scheduler, each handed over at once; and what eth
 # sends in the time by which wlan's round trip takes longer: mostly 50 ms, as both queues fill alike; 120 ms while wlan's is full (100 ms) and
 # eth's has drained after a loss.

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use plait_linux::State;
-use plait_linux::mptcp::{FullInfo, Info, Token};
+use plait_linux::mptcp::{self, FullInfo, Info, Token};
 use plait_proto::option::Mode;
 use tokio::net::TcpStream;
+use tracing::trace;
 
 use crate::handshake::FirstFlight;
 use crate::keepalive;
@@ -171,6 +172,12 @@ impl Watched for Connection {
 
     fn set_in_use(&self, in_use: bool) {
         keepalive::set_in_use(&self.far, in_use);
+    }
+
+    fn share_receive_buffer(&self) {
+        if let Err(error) = mptcp::share_receive_buffer(&self.far) {
+            trace!("receive buffer of new subflows: {error}");
+        }
     }
 }
 

@@ -49,6 +49,7 @@ mod peer_limit;
 mod protection;
 mod race;
 mod rate_limit;
+mod receive_buffer;
 mod relay;
 mod report;
 mod resolver;

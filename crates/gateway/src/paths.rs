@@ -13,6 +13,7 @@ mod path_name;
 mod path_watch;
 mod plan;
 mod quota_file;
+mod receive_buffers;
 mod roles;
 mod routes;
 mod rule_status;

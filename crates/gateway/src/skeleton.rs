@@ -20,6 +20,10 @@ pub(crate) mod path_limits {
     include!(concat!(env!("OUT_DIR"), "/path_limits.skel.rs"));
 }
 
+pub(crate) mod receive_buffer {
+    include!(concat!(env!("OUT_DIR"), "/receive_buffer.skel.rs"));
+}
+
 pub(crate) mod redirect {
     include!(concat!(env!("OUT_DIR"), "/redirect.skel.rs"));
 }

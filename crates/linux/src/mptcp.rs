@@ -61,6 +61,46 @@ pub fn is_mptcp(fd: impl AsFd) -> io::Result<bool> {
     }
 }
 
+/// Gives all subflows of a connection its receive buffer, which Linux has adapted to what arrives.
+///
+/// A new subflow has the initial one (the second value of `net.ipv4.tcp_rmem`), and keeps it until the connection needs more than it
+/// has: until then, what the peer may send once the other subflows are gone is some 85 kB per round trip. The kernel adapts the
+/// subflows' buffers when a larger number of bytes is waited for (`SO_RCVLOWAT`, Linux 6.7 and later); so the connection's grows by
+/// some percent.
+///
+/// Returns whether it did: not if the buffer is smaller than 256 KiB, or near half of the third value of `net.ipv4.tcp_rmem`,
+/// which limits what is waited for; older kernels do not.
+///
+/// # Errors
+/// An error of `getsockopt(2)` or `setsockopt(2)`.
+pub fn share_receive_buffer(fd: impl AsFd) -> io::Result<bool> {
+    let socket = socket2::SockRef::from(&fd);
+    let before = socket.recv_buffer_size()?;
+    if before < MIN_SHARED_BUFFER {
+        return Ok(false);
+    }
+    let wait_for = |bytes: usize| {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes.to_ne_bytes())
+    };
+    // How many bytes a buffer holds depends on the segments that have arrived: an eighth of its size and more.
+    let steps = (4..=32).map(|step| before / 32 * step);
+    let grown = (|| {
+        for bytes in steps {
+            wait_for(bytes)?;
+            if socket.recv_buffer_size()? > before {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    })();
+    wait_for(1)?;
+    grown
+}
+
+/// Smaller ones are about what a new subflow has.
+const MIN_SHARED_BUFFER: usize = 256 << 10;
+
 /// Resets a connection: the peer's next read fails with `ECONNRESET`.
 ///
 /// For MPTCP the kernel sends MP_FASTCLOSE (RFC 8684, section 3.5) and resets every subflow; for TCP, RST. Data

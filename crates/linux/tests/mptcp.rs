@@ -103,6 +103,32 @@ fn is_mptcp_only_if_both_ends_use_it() {
 }
 
 #[test]
+fn shared_receive_buffer_leaves_no_trace_on_a_connection() {
+    if no_mptcp("shared_receive_buffer_leaves_no_trace_on_a_connection") {
+        return;
+    }
+    let (mut a, b) = pair(Domain::IPV4, true, true);
+    let size = b.recv_buffer_size().expect("size is readable");
+    assert!(
+        !mptcp::share_receive_buffer(&b).expect("options are set"),
+        "{size} bytes are what subflows have"
+    );
+    assert_eq!(b.recv_buffer_size().expect("size is readable"), size);
+
+    // A size of its own is not adapted.
+    b.set_recv_buffer_size(1 << 20).expect("size is set");
+    let size = b.recv_buffer_size().expect("size is readable");
+    assert!(!mptcp::share_receive_buffer(&b).expect("options are set"));
+    assert_eq!(b.recv_buffer_size().expect("size is readable"), size);
+    // It is readable with a single byte.
+    b.set_nonblocking(true).expect("mode is set");
+    a.write_all(b"x").expect("write succeeds");
+    let mut descriptors = [rustix::event::PollFd::new(&b, rustix::event::PollFlags::IN)];
+    let timeout = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut descriptors, Some(&timeout)).expect("poll succeeds"), 1);
+}
+
+#[test]
 fn abort_resets_the_connection_at_the_peer() {
     let multipath = !no_mptcp("abort_resets_the_connection_at_the_peer (MPTCP)");
     for domain in [Domain::IPV4, Domain::IPV6] {

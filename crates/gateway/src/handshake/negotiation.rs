@@ -17,6 +17,7 @@ use super::shared::SharedNegotiation;
 use crate::bpf::BpfError;
 use crate::error::{ProtectionError, StartError};
 use crate::protection::{Agreement, NegotiationSignal, PlainReason, ProtectionPolicy, Refusal};
+use crate::receive_buffer::ReceiveBuffer;
 use crate::socket::has_mptcp;
 use crate::unsent_limit::UnsentLimit;
 use crate::warn_once::WarnOnce;
@@ -55,19 +56,22 @@ struct KernelNegotiation {
     cgroup: GatewayCgroup,
 }
 
-/// The cgroup of a gateway, and what limits the sockets in it. Dropped in this order.
+/// The cgroup of a gateway, and what sizes the buffers of the sockets in it. Dropped in this order.
 struct GatewayCgroup {
     _unsent_limit: Option<UnsentLimit>,
+    _receive_buffer: Option<ReceiveBuffer>,
     cgroup: Cgroup,
 }
 
 impl GatewayCgroup {
-    /// Moves this process into a cgroup. Sockets that it creates from then on are limited.
+    /// Moves this process into a cgroup. The buffers of sockets that it creates from then on are sized.
     fn enter(cgroup: Cgroup) -> Result<GatewayCgroup, cgroup::Error> {
         let unsent_limit = UnsentLimit::attach(&cgroup)
             .inspect_err(|error| debug!("subflows hold as much as the kernel hands to them: {error}"));
+        let receive_buffer = ReceiveBuffer::attach(&cgroup)
+            .inspect_err(|error| debug!("subflows get the receive buffer of their connection late: {error}"));
         cgroup.enter()?;
-        Ok(GatewayCgroup { _unsent_limit: unsent_limit.ok(), cgroup })
+        Ok(GatewayCgroup { _unsent_limit: unsent_limit.ok(), _receive_buffer: receive_buffer.ok(), cgroup })
     }
 
     /// Creates and enters a cgroup for a gateway that does not negotiate, which works without one as well.

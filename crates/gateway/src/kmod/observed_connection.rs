@@ -83,6 +83,9 @@ impl Watched for ObservedConnection {
     }
 
     fn set_in_use(&self, _in_use: bool) {}
+
+    // The socket is another process's.
+    fn share_receive_buffer(&self) {}
 }
 
 impl ObservedConnection {

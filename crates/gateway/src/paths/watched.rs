@@ -53,6 +53,9 @@ pub(crate) trait Watched {
 
     /// Whether its subflows should be probed often.
     fn set_in_use(&self, in_use: bool);
+
+    /// Gives all its subflows its receive buffer.
+    fn share_receive_buffer(&self);
 }
 
 /// How often a connection's subflows are to be looked at.

@@ -1,0 +1,42 @@
+//! Gives new subflows the receive buffer of their connection when they are established, by `bpf/receive_buffer.bpf.c`. A gateway
+//! that may not load it does so soon afterwards ([`crate::paths`]).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use plait_linux::sysctl;
+
+use crate::bpf::{self, BpfError};
+use crate::skeleton::receive_buffer::ReceiveBufferSkelBuilder;
+
+/// The least value of `net.core.rmem_max` that is of use, in bytes: 4 MiB are the default since Linux 6.16, 208 KiB before. TCP does
+/// not adapt a subflow's buffer once it was set.
+const MIN_RMEM_MAX: u64 = 1 << 20;
+
+/// Gives the subflows of a cgroup's MPTCP connections their receive buffers until dropped.
+pub(crate) struct ReceiveBuffer {
+    _programs: bpf::Programs,
+}
+
+impl ReceiveBuffer {
+    /// Attaches to a cgroup that holds only the gateway, for subflows established from then on.
+    ///
+    /// # Errors
+    /// The kernel rejects the program, or `net.core.rmem_max` is too small.
+    pub(crate) fn attach(cgroup: impl AsFd) -> Result<ReceiveBuffer, BpfError> {
+        check_rmem_max().map_err(|reason| BpfError::io("size receive buffers", reason))?;
+        let mut storage = MaybeUninit::uninit();
+        let skeleton = bpf::load("receive_buffer", ReceiveBufferSkelBuilder::default(), &mut storage)?;
+        let mut programs = bpf::Programs::of(&skeleton)?;
+        programs.attach(cgroup)?;
+        Ok(ReceiveBuffer { _programs: programs })
+    }
+}
+
+fn check_rmem_max() -> io::Result<()> {
+    match sysctl::read("net/core/rmem_max")?.parse::<u64>() {
+        Ok(most) if most < MIN_RMEM_MAX => Err(io::Error::other(format!("net.core.rmem_max is {most}"))),
+        _ => Ok(()),
+    }
+}
