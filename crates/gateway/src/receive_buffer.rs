@@ -6,8 +6,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
 use plait_linux::sysctl;
+use rustix::process::{Resource, getrlimit};
 
 use crate::bpf::{self, BpfError};
+use crate::capacity::is_low;
 use crate::skeleton::receive_buffer::ReceiveBufferSkelBuilder;
 
 /// The least value of `net.core.rmem_max` that is of use, in bytes: 4 MiB are the default since Linux 6.16, 208 KiB before. TCP does
@@ -23,9 +25,9 @@ impl ReceiveBuffer {
     /// Attaches to a cgroup that holds only the gateway, for subflows established from then on.
     ///
     /// # Errors
-    /// The kernel rejects the program, or `net.core.rmem_max` is too small.
+    /// The kernel rejects the program, or `net.core.rmem_max` or the limit of open files is too small.
     pub(crate) fn attach(cgroup: impl AsFd) -> Result<ReceiveBuffer, BpfError> {
-        check_rmem_max().map_err(|reason| BpfError::io("size receive buffers", reason))?;
+        check_limits().map_err(|reason| BpfError::io("size receive buffers", reason))?;
         let mut storage = MaybeUninit::uninit();
         let skeleton = bpf::load("receive_buffer", ReceiveBufferSkelBuilder::default(), &mut storage)?;
         let mut programs = bpf::Programs::of(&skeleton)?;
@@ -34,7 +36,10 @@ impl ReceiveBuffer {
     }
 }
 
-fn check_rmem_max() -> io::Result<()> {
+fn check_limits() -> io::Result<()> {
+    if is_low(getrlimit(Resource::Nofile)) {
+        return Err(io::Error::other("connections need the descriptors"));
+    }
     match sysctl::read("net/core/rmem_max")?.parse::<u64>() {
         Ok(most) if most < MIN_RMEM_MAX => Err(io::Error::other(format!("net.core.rmem_max is {most}"))),
         _ => Ok(()),
