@@ -19,7 +19,7 @@ import pytest
 from controllers import DelayedPair, built
 from disturbance import measuring
 from gateways import report_of
-from hosts import PLAIT, Capture, Pair, tool, unique_id, wait_for
+from hosts import PLAIT, Capture, Pair, linux_release, tool, unique_id, wait_for
 from outages import address_lost, carrier_lost, forgotten_flows, outcome, silence, start_streams
 from streams import (
     MPTCP_INFO,
@@ -398,7 +398,7 @@ def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
             assert found.all_in_use is not None and found.all_in_use <= MAX_ALL_IN_USE, found
 
 
-def receive_buffers(host) -> dict[str, int]:
+def receive_buffer_sizes(host) -> dict[str, int]:
     """Of each established subflow, by its addresses."""
     sockets = host.tool("ss", "-tinmOH", "state", "established", "( dport = :8443 or sport = :8443 )")
     return {
@@ -408,25 +408,24 @@ def receive_buffers(host) -> dict[str, int]:
 
 def test_new_subflows_have_the_receive_buffer_of_the_connection(tmp_path):
     """With the initial one, a connection whose subflows were all replaced would receive some 85 kB per round trip."""
-    release = tuple(int(part) for part in tool("uname", "-r").split("-")[0].split(".")[:2])
-    if release < (6, 7):
+    if linux_release() < (6, 7):
         pytest.skip("subflows get the receive buffer of their connection from Linux 6.7 on")
     with streams_through_gateways(tmp_path, "both", "--require") as (pair, streams):
         time.sleep(BEFORE_S)
         hosts = (pair.client, pair.server)
-        before = [receive_buffers(host) for host in hosts]
+        before = [receive_buffer_sizes(host) for host in hosts]
         with silence(pair, *pair.LINKS):
             time.sleep(2)
 
-        def all_replaced():
-            after = [receive_buffers(host) for host in hosts]
+        def all_subflows_replaced():
+            after = [receive_buffer_sizes(host) for host in hosts]
             are_new = [len(found) == 2 and not found.keys() & old.keys() for found, old in zip(after, before)]
             return (
                 all(are_new)
                 and min(itertools.chain.from_iterable(found.values() for found in after)) >= 1 << 20
             )
 
-        wait_for("new subflows with large buffers", all_replaced, timeout=AFTER_S)
+        wait_for("new subflows with large buffers", all_subflows_replaced, timeout=AFTER_S)
         for stream, usage in streams:
             usage.stop()
             stream.finish()

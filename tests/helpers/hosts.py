@@ -31,6 +31,12 @@ def tool(*command: str) -> str:
     return done.stdout
 
 
+def linux_release() -> tuple[int, int]:
+    """Such as (6, 18)."""
+    major, minor = os.uname().release.split("-")[0].split(".")[:2]
+    return int(major), int(minor)
+
+
 def wait_for(what: str, condition, timeout: float = 60.0):
     """Polls a condition every few milliseconds, and returns its first true value. The default is generous: a busy machine
     is slow, and nothing waits this long for what does happen."""

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from disturbance import measuring
-from hosts import Host, tool, wait_for
+from hosts import Host, linux_release, tool, wait_for
 from labs import needs_labs, two_hosts, up  # noqa: F401
 from streams import MPTCP, listen, receive_exactly
 from transfers import assert_no_checksum_errors, counters, disable_offloads
@@ -147,8 +147,7 @@ def test_a_window_limits_the_rate_by_the_round_trip_time(wire):
 
 def test_pacing_starts_and_stops_with_its_policy(wire):
     client, server, addresses = wire
-    release = tuple(int(part) for part in tool("uname", "-r").split("-")[0].split(".")[:2])
-    if release < (6, 12):
+    if linux_release() < (6, 12):
         pytest.skip("connections that were there before are paced from Linux 6.12 on")
     with connected(client, server, addresses[0], "client") as sink:
         assert rate(sink, 1.5) > FASTER

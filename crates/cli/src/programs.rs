@@ -63,7 +63,7 @@ fn search() -> HashMap<u32, String> {
         }
         // The process may have ended.
         let Ok(name) = fs::read_to_string(path.join("comm")) else { continue };
-        let started = fs::read_to_string(path.join("stat")).ok().as_deref().and_then(start_time);
+        let started = fs::read_to_string(path.join("stat")).ok().as_deref().and_then(process_start_time);
         // Ids tell which of those is older that start in the same tick.
         found.push(((started.unwrap_or(u64::MAX), pid), sockets, name));
     }
@@ -76,7 +76,7 @@ fn search() -> HashMap<u32, String> {
 }
 
 /// The start time of a process, in ticks since the system's, in its `/proc/PID/stat` (`proc_pid_stat(5)`).
-fn start_time(stat: &str) -> Option<u64> {
+fn process_start_time(stat: &str) -> Option<u64> {
     // The name may contain spaces and parentheses.
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(19)?.parse().ok()
@@ -103,14 +103,14 @@ mod tests {
         (socket, inode)
     }
 
-    fn own_name() -> String {
+    fn own_process_name() -> String {
         fs::read_to_string("/proc/self/comm").expect("a name").trim_end().to_owned()
     }
 
     #[test]
     fn finds_the_program_of_a_socket() {
         let (_socket, inode) = open_socket();
-        assert_eq!(Programs::default().name(inode), Some(own_name()));
+        assert_eq!(Programs::default().name(inode), Some(own_process_name()));
         assert_eq!(Programs::default().name(0), None);
         assert_eq!(socket_inode("/dev/null"), None);
     }
@@ -123,13 +123,13 @@ mod tests {
         let name = Programs::default().name(inode);
         child.kill().expect("it ends");
         child.wait().expect("it ends");
-        assert_eq!(name, Some(own_name()));
+        assert_eq!(name, Some(own_process_name()));
     }
 
     #[test]
-    fn start_time_is_found_after_any_process_name() {
+    fn process_start_time_is_found_after_any_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 10 11 12";
-        assert_eq!(start_time(stat), Some(98_765));
-        assert_eq!(start_time(""), None);
+        assert_eq!(process_start_time(stat), Some(98_765));
+        assert_eq!(process_start_time(""), None);
     }
 }

@@ -122,6 +122,19 @@ pub(crate) fn load_prepared<'o, B: SkelBuilder<'o>>(
     loaded.map_err(failed(format!("load the programs of '{name}'")))
 }
 
+/// Loads an object that has no settings, and attaches its programs to a cgroup.
+pub(crate) fn load_and_attach<B: for<'o> SkelBuilder<'o>>(
+    name: &str,
+    skeleton: B,
+    cgroup: impl AsFd,
+) -> Result<Programs, BpfError> {
+    let mut storage = MaybeUninit::uninit();
+    let skeleton = load(name, skeleton, &mut storage)?;
+    let mut programs = Programs::of(&skeleton)?;
+    programs.attach(cgroup)?;
+    Ok(programs)
+}
+
 /// Writes an object's settings, which its programs read from then on.
 pub(crate) fn write_settings(map: &impl MapCore, settings: &impl Pod) -> Result<(), BpfError> {
     map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(settings), MapFlags::ANY)

@@ -20,16 +20,16 @@ pub(crate) mod path_limits {
     include!(concat!(env!("OUT_DIR"), "/path_limits.skel.rs"));
 }
 
-pub(crate) mod receive_buffer {
-    include!(concat!(env!("OUT_DIR"), "/receive_buffer.skel.rs"));
-}
-
 pub(crate) mod redirect {
     include!(concat!(env!("OUT_DIR"), "/redirect.skel.rs"));
 }
 
 pub(crate) mod router {
     include!(concat!(env!("OUT_DIR"), "/router.skel.rs"));
+}
+
+pub(crate) mod subflow_receive_buffer {
+    include!(concat!(env!("OUT_DIR"), "/subflow_receive_buffer.skel.rs"));
 }
 
 pub(crate) mod trusted {

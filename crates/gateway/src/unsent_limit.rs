@@ -3,7 +3,6 @@
 //! Without a limit the kernel hands a subflow some hundred kilobytes in advance, and what the other path had not delivered waits
 //! behind them. `bpf/unsent_limit.bpf.c` has the rule.
 
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
 use crate::bpf::{self, BpfError};
@@ -20,10 +19,7 @@ impl UnsentLimit {
     /// # Errors
     /// The kernel rejects the program, for example because it may not set `TCP_NOTSENT_LOWAT` (Linux 5.15).
     pub(crate) fn attach(cgroup: impl AsFd) -> Result<UnsentLimit, BpfError> {
-        let mut storage = MaybeUninit::uninit();
-        let skeleton = bpf::load("unsent_limit", UnsentLimitSkelBuilder::default(), &mut storage)?;
-        let mut programs = bpf::Programs::of(&skeleton)?;
-        programs.attach(cgroup)?;
+        let programs = bpf::load_and_attach("unsent_limit", UnsentLimitSkelBuilder::default(), cgroup)?;
         Ok(UnsentLimit { _programs: programs })
     }
 }

@@ -103,8 +103,8 @@ fn is_mptcp_only_if_both_ends_use_it() {
 }
 
 #[test]
-fn shared_receive_buffer_leaves_no_trace_on_a_connection() {
-    if no_mptcp("shared_receive_buffer_leaves_no_trace_on_a_connection") {
+fn share_receive_buffer_keeps_small_and_fixed_buffers_and_rcvlowat() {
+    if no_mptcp("share_receive_buffer_keeps_small_and_fixed_buffers_and_rcvlowat") {
         return;
     }
     let (mut a, b) = pair(Domain::IPV4, true, true);

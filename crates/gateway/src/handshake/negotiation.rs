@@ -17,8 +17,8 @@ use super::shared::SharedNegotiation;
 use crate::bpf::BpfError;
 use crate::error::{ProtectionError, StartError};
 use crate::protection::{Agreement, NegotiationSignal, PlainReason, ProtectionPolicy, Refusal};
-use crate::receive_buffer::ReceiveBuffer;
 use crate::socket::has_mptcp;
+use crate::subflow_receive_buffer::SubflowReceiveBuffer;
 use crate::unsent_limit::UnsentLimit;
 use crate::warn_once::WarnOnce;
 
@@ -59,7 +59,7 @@ struct KernelNegotiation {
 /// The cgroup of a gateway, and what sizes the buffers of the sockets in it. Dropped in this order.
 struct GatewayCgroup {
     _unsent_limit: Option<UnsentLimit>,
-    _receive_buffer: Option<ReceiveBuffer>,
+    _receive_buffer: Option<SubflowReceiveBuffer>,
     cgroup: Cgroup,
 }
 
@@ -68,7 +68,7 @@ impl GatewayCgroup {
     fn enter(cgroup: Cgroup) -> Result<GatewayCgroup, cgroup::Error> {
         let unsent_limit = UnsentLimit::attach(&cgroup)
             .inspect_err(|error| debug!("subflows hold as much as the kernel hands to them: {error}"));
-        let receive_buffer = ReceiveBuffer::attach(&cgroup)
+        let receive_buffer = SubflowReceiveBuffer::attach(&cgroup)
             .inspect_err(|error| debug!("subflows get the receive buffer of their connection late: {error}"));
         cgroup.enter()?;
         Ok(GatewayCgroup { _unsent_limit: unsent_limit.ok(), _receive_buffer: receive_buffer.ok(), cgroup })

@@ -26,7 +26,7 @@ use super::data_acks::DataAcks;
 use super::events::PathEvent;
 use super::liveness::{Health, Liveness, OPEN_TIMEOUT};
 use super::plan::Plan;
-use super::receive_buffers::ReceiveBuffers;
+use super::shared_receive_buffer::SharedReceiveBuffer;
 use super::subflows::Subflows;
 use super::suspects::Suspects;
 use super::watched::{Pace, Watched};
@@ -52,7 +52,7 @@ pub(crate) struct PathWatch<'a> {
     liveness: Liveness,
     data_acks: DataAcks,
     suspects: Suspects,
-    receive_buffers: ReceiveBuffers,
+    receive_buffer: SharedReceiveBuffer,
     pace: Pace,
     /// When the connection was last seen to have a subflow.
     last_path: Instant,
@@ -84,7 +84,7 @@ impl<'a> PathWatch<'a> {
             liveness: Liveness::default(),
             data_acks: DataAcks::default(),
             suspects: Suspects::default(),
-            receive_buffers: ReceiveBuffers::default(),
+            receive_buffer: SharedReceiveBuffer::default(),
             pace: Pace::new(),
             last_path: Instant::now(),
         }
@@ -112,7 +112,7 @@ impl<'a> PathWatch<'a> {
                 if !has_live(&info.subflows) && self.plan.is_rejected() {
                     return reset_by_peer();
                 }
-                self.receive_buffers.share(connection, &info.subflows);
+                self.receive_buffer.share_with_new_subflows(connection, &info.subflows);
                 self.reconcile(&info, connection.expects_more());
                 pause = self.pace.next(connection, &info.subflows, &self.liveness);
                 self.ask_for_other_paths(&info.subflows);

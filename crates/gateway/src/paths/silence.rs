@@ -14,7 +14,7 @@ use tracing::{debug, info};
 
 use super::data_acks::DataAcks;
 use super::liveness::{Health, Liveness};
-use super::receive_buffers::ReceiveBuffers;
+use super::shared_receive_buffer::SharedReceiveBuffer;
 use super::watched::{BUSY_INTERVAL, Pace, Watched};
 use crate::monitor::Monitor;
 
@@ -58,14 +58,14 @@ impl SubflowCloser {
 /// Closes a connection's subflows on silent paths, for as long as it is polled.
 pub(crate) async fn close_silent(connection: &impl Watched, closer: &SubflowCloser) -> Infallible {
     let (mut liveness, mut data_acks, mut pace) = (Liveness::default(), DataAcks::default(), Pace::new());
-    let mut receive_buffers = ReceiveBuffers::default();
+    let mut receive_buffer = SharedReceiveBuffer::default();
     // A short connection costs nothing.
     tokio::time::sleep(BUSY_INTERVAL).await;
     loop {
         // The error of a connection that has ended is the relay's to tell.
         let info = connection.full_info().ok();
         let subflows = info.as_ref().map_or(&[][..], |info| &info.subflows);
-        receive_buffers.share(connection, subflows);
+        receive_buffer.share_with_new_subflows(connection, subflows);
         let now = Instant::now();
         let mut health = liveness.judge(now, subflows, |_| false);
         if let Some(info) = &info {

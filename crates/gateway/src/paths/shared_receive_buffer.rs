@@ -9,18 +9,18 @@ use super::watched::Watched;
 
 /// The subflows of a connection that have its receive buffer.
 #[derive(Default)]
-pub(super) struct ReceiveBuffers {
-    known: HashSet<SubflowEnds>,
+pub(super) struct SharedReceiveBuffer {
+    shared_with: HashSet<SubflowEnds>,
 }
 
-impl ReceiveBuffers {
+impl SharedReceiveBuffer {
     /// Gives it to those that were established since the last call.
-    pub(super) fn share(&mut self, connection: &impl Watched, subflows: &[Subflow]) {
+    pub(super) fn share_with_new_subflows(&mut self, connection: &impl Watched, subflows: &[Subflow]) {
         let established = subflows.iter().filter(|subflow| subflow.tcp.state == State::Established);
         let established: HashSet<SubflowEnds> = established.map(Subflow::ends).collect();
-        if !established.is_subset(&self.known) {
+        if !established.is_subset(&self.shared_with) {
             connection.share_receive_buffer();
         }
-        self.known = established;
+        self.shared_with = established;
     }
 }

@@ -10,7 +10,7 @@
 #include "kernel.h"
 
 SEC("sockops")
-int size_receive_buffer(struct bpf_sock_ops *ctx)
+int size_subflow_receive_buffer(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct mptcp_sock *msk;
