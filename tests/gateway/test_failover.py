@@ -467,8 +467,8 @@ def test_path_whose_nat_forgets_is_used_again(tmp_path, link, direction):
         streams_through_gateways(tmp_path, direction, "--require") as (pair, [(stream, usage)]),
         measuring(0.05),
     ):
-        start = time.monotonic()
         with forgotten_flows(pair, link):
+            start = time.monotonic()
             time.sleep(AFTER_S)
             usage.stop()
             found = outcome(stream, usage, start, start, time.monotonic())
