@@ -30,10 +30,12 @@ pub(crate) enum SubflowCloser {
 
 impl SubflowCloser {
     pub(crate) fn new(monitor: Option<&Arc<Monitor>>) -> SubflowCloser {
-        match (monitor, Sockets::open()) {
-            (Some(monitor), _) => SubflowCloser::Monitor(Arc::clone(monitor)),
-            (None, Ok(sockets)) => SubflowCloser::Own(Mutex::new(sockets)),
-            (None, Err(error)) => {
+        if let Some(monitor) = monitor {
+            return SubflowCloser::Monitor(Arc::clone(monitor));
+        }
+        match Sockets::open() {
+            Ok(sockets) => SubflowCloser::Own(Mutex::new(sockets)),
+            Err(error) => {
                 debug!("subflows on silent paths will not be closed: {error}");
                 SubflowCloser::None
             }
