@@ -8,7 +8,7 @@
  * longer than its own: otherwise slower subflows could not fill their paths.
  *
  * The kernel itself resets the limit of subflows (TCP_NOTSENT_LOWAT of programs applies to the connection), so it is
- * set with each round-trip time measurement.
+ * set when a subflow is established and with each round-trip time measurement.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -27,7 +27,18 @@
 /* Subflows of a connection beyond which further ones are not considered. */
 #define MAX_SUBFLOWS 8
 
-/* The longest smoothed round trip of a connection's established subflows, in units of 1/8 us. */
+/*
+ * In units of 1/8 us. The first acknowledgment after an outage makes the smoothed round trip an eighth of the outage, as timestamps measure
+ * from the transmission before it: while the mean deviation is more than half of it, the least round trip counts.
+ */
+static __always_inline __u32 round_trip(struct tcp_sock *tcp)
+{
+	__u32 srtt = BPF_CORE_READ(tcp, srtt_us), deviation = BPF_CORE_READ(tcp, mdev_us);
+
+	return srtt && deviation > srtt / 4 ? BPF_CORE_READ(tcp, rtt_min.s[0].v) << 3 : srtt;
+}
+
+/* Of a connection's established subflows, in units of 1/8 us. */
 static __always_inline __u32 slowest_round_trip(struct mptcp_sock *msk)
 {
 	void *head = &msk->conn_list, *entry = msk->conn_list.next;
@@ -37,12 +48,12 @@ static __always_inline __u32 slowest_round_trip(struct mptcp_sock *msk)
 		struct mptcp_subflow_context *subflow =
 		    entry - bpf_core_field_offset(struct mptcp_subflow_context, node);
 		struct sock *sk = BPF_CORE_READ(subflow, tcp_sock);
-		__u32 srtt = BPF_CORE_READ((struct tcp_sock *)sk, srtt_us);
+		__u32 time = round_trip((struct tcp_sock *)sk);
 
 		entry = BPF_CORE_READ((struct list_head *)entry, next);
 		if (BPF_CORE_READ(sk, __sk_common.skc_state) == BPF_TCP_ESTABLISHED &&
-		    BPF_CORE_READ(sk, sk_max_pacing_rate) && srtt > slowest)
-			slowest = srtt;
+		    BPF_CORE_READ(sk, sk_max_pacing_rate) && time > slowest)
+			slowest = time;
 	}
 	return slowest;
 }
@@ -82,6 +93,7 @@ int limit_unsent(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG);
+		set_limit(ctx);
 		break;
 	case BPF_SOCK_OPS_RTT_CB:
 		set_limit(ctx);

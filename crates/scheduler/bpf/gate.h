@@ -161,6 +161,15 @@ static __always_inline void set_first_window(struct sock *sk)
 	sk->sk_pacing_status = SK_PACING_NEEDED;
 }
 
+/* The kernel resets it when a subflow joins its connection, which may be after the subflow is established. */
+static __always_inline void restore_unsent_limit(struct sock *sk)
+{
+	struct subflow_state *state = state_of(sk);
+
+	if (state->gate == GATE_OPEN && state->unsent_limit && !((struct tcp_sock *)sk)->notsent_lowat)
+		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, state->unsent_limit);
+}
+
 /*
  * After slow start, as cubic does not ask for pacing. Not before: without pacing, its HyStart takes answers to packets that were paced for
  * those of a path that is full.
@@ -211,7 +220,7 @@ static __always_inline void open_gate(struct sock *sk, __u32 limit, __u32 unsent
 	/* A limit made TCP delay packets; without one, cubic does not ask for that. */
 	if (limit == PLAIT_UNLIMITED && sk->sk_pacing_status == SK_PACING_NEEDED)
 		sk->sk_pacing_status = SK_PACING_NONE;
-	if (unsent || is_limited_by_scheduler(tcp))
+	if (unsent || before > GATE_LIMITED || is_limited_by_scheduler(tcp))
 		set_option(sk, SOL_TCP, TCP_NOTSENT_LOWAT, unsent ?: state->unsent_limit);
 	if (before <= GATE_LIMITED)
 		return;

@@ -198,6 +198,7 @@ void BPF_PROG(init, struct sock *sk)
 {
 	cubictcp_init(sk);
 	state_of(sk)->measured = mark((struct tcp_sock *)sk);
+	remember_options(sk);
 	recall_path(sk);
 	decide(sk);
 }
@@ -213,6 +214,7 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 		state_of(sk)->busy_start = ((struct tcp_sock *)sk)->bytes_acked >> 10;
 	set_threshold(sk);
 	set_first_window(sk);
+	restore_unsent_limit(sk);
 	if (state_of(sk)->gate == GATE_TRIAL)
 		close_gate(sk, GATE_MEASURING);
 }
