@@ -123,7 +123,9 @@ def left_of(lab_id: str) -> list[str]:
     """Everything with the id of a lab: namespaces, files, mounts, and processes in its directory or with its id."""
     mine = f"plait-{lab_id}-"
     left = [name for name in os.listdir("/run/netns") if name.startswith(mine)]
-    left += [name for name in os.listdir("/run/plait") if re.search(rf"\b{lab_id}\b", name)]
+    left += [
+        path.name for path in pathlib.Path("/run/plait").glob("*") if re.search(rf"\b{lab_id}\b", path.name)
+    ]
     mounts = pathlib.Path("/proc/self/mounts").read_text().splitlines()
     left += [line for line in mounts if mine in line or f"lab-{lab_id}" in line]
     for process in pathlib.Path("/proc").glob("[0-9]*"):

@@ -152,8 +152,7 @@ def state_of_machine(machine: Machine) -> dict[str, object]:
             for line in machine.tool("sysctl", "-a", "--pattern", "^net").splitlines()
             if not any(name in line for name in VOLATILE)
         ],
-        # A record that is empty between uses, which the next gateway uses again.
-        "files": sorted(str(path) for path in run.rglob("*") if path.name not in ("plait", "path-manager")),
+        "files": sorted(str(path) for path in run.rglob("*")),
         "mounts": [line.split()[1:3] for line in pathlib.Path(f"/proc/{machine.init.pid}/mounts").read_text().splitlines()],
         "processes": machine.processes(),
     }  # fmt: skip

@@ -71,7 +71,7 @@ b = "server"
 
 def orphans() -> set[str]:
     """Namespaces and files of plait whose process has ended."""
-    names = {*os.listdir("/run/netns"), *os.listdir("/run/plait")}
+    names = {path.name for run in ("/run/netns", "/run/plait") for path in pathlib.Path(run).glob("*")}
     pids = {name: re.match(r"(?:plait|lab|lab_up)-(\d+)", name) for name in names}
     return {name for name, pid in pids.items() if pid and not os.path.exists(f"/proc/{pid[1]}/exe")}
 

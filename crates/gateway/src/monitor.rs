@@ -161,6 +161,8 @@ impl Monitor {
         if let Err(error) = self.changes.request::<()>(&request).map_err(into_error) {
             tracing::debug!("leftovers remain for the next start: {error}");
         }
+        // The monitor is the last one to use it, unless there are other gateways.
+        plait_linux::leave_run_directory();
         self.questions.close();
         self.changes.close();
         let _ = self.process.lock().unwrap_or_else(PoisonError::into_inner).wait();
@@ -341,7 +343,9 @@ impl MonitorProcess {
         files.manage.extend(self.keys.iter().flat_map(KnownPeers::directories));
         files.manage.extend(self.invited.iter().flat_map(InvitedClients::directories));
         files.manage.extend(self.quotas.iter().flat_map(QuotaFile::directories));
-        files.remove.extend(plait_linux::run_directory());
+        let run_directory = plait_linux::run_directory().ok();
+        files.remove_empty.extend(run_directory.as_deref().and_then(Path::parent).map(Path::to_owned));
+        files.remove.extend(run_directory);
         // The directory, because editors replace files.
         files.read.extend(self.config.as_deref().and_then(Path::parent).map(Path::to_owned));
         if let Some(kill_switch) = &self.kill_switch {

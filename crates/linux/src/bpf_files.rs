@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, FsWord, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::mounts::Mounts;
-use crate::run_directory;
+use crate::run_directory::{enter, run_directory};
 
 /// Why the file system cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,8 @@ pub struct BpfFiles {
     accessible: PathBuf,
     /// The mount namespace; `None` if this process is in it.
     elsewhere: Option<Mounts>,
+    /// Locked, so that no other process removes it.
+    _used: File,
 }
 
 impl BpfFiles {
@@ -57,8 +59,8 @@ impl BpfFiles {
         let inside = run_directory().map_err(failed("open", Path::new("the run directory")))?;
         let elsewhere = Mounts::outermost();
         let accessible = elsewhere.as_ref().map_or(inside.clone(), |mounts| mounts.accessible_path(&inside));
-        create(&accessible)?;
-        Ok(BpfFiles { inside, accessible, elsewhere })
+        let used = enter(&accessible, None).map_err(failed("use", &accessible))?;
+        Ok(BpfFiles { inside, accessible, elsewhere, _used: used })
     }
 
     /// The path by which this process can access the run directory in that mount namespace, until this value is dropped.
@@ -122,12 +124,14 @@ impl BpfFiles {
 
     /// Waits for the exclusive lock on mounting and unmounting, which is released when the result is dropped.
     fn lock(&self) -> Result<File, Error> {
+        // The directory above: all that use the run directory have locked that.
+        let above = self.accessible.parent().unwrap_or(Path::new("/"));
         let lock = || {
-            let directory = File::open(&self.accessible)?;
+            let directory = File::open(above)?;
             rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))?;
             Ok(directory)
         };
-        lock().map_err(failed("lock", &self.accessible))
+        lock().map_err(failed("lock", above))
     }
 
     /// Calls `work` in the mount namespace of the file system, with the path of the run directory there.

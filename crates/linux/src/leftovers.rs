@@ -1,35 +1,15 @@
 //! Leftovers of killed processes, identified by the process id in their names.
 //!
-//! The names of cgroups have the form `plait-PID-ROLE`; those of files in the [run directory](run_directory),
+//! The names of cgroups have the form `plait-PID-ROLE`; those of files in the [run directory](crate::run_directory),
 //! `WHAT-PID` or `WHAT-PID.EXTENSION`.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-/// The directory for runtime files: `/run/plait` for root, otherwise `plait` in `$XDG_RUNTIME_DIR`. It is created if
-/// needed, accessible only to its owner.
-///
-/// # Errors
-/// It cannot be created, belongs to another user, or `XDG_RUNTIME_DIR` is not set for an ordinary user.
-pub fn run_directory() -> io::Result<PathBuf> {
-    let user = rustix::process::geteuid();
-    let base = if user.is_root() {
-        PathBuf::from("/run")
-    } else {
-        let directory =
-            std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| Path::new(directory).is_absolute());
-        directory.map(PathBuf::from).ok_or_else(|| {
-            let text =
-                "expected XDG_RUNTIME_DIR to name a directory for runtime files: set it, or run as root";
-            io::Error::new(io::ErrorKind::NotFound, text)
-        })?
-    };
-    private_directory(base.join("plait"), user.as_raw())
-}
+use crate::run_directory::run_directory;
 
 /// Removes the files of dead processes from the run directory. Returns their paths.
 ///
@@ -68,28 +48,6 @@ pub(crate) fn is_of_dead_process(name: &str) -> bool {
     pid.is_some_and(has_ended)
 }
 
-fn private_directory(directory: PathBuf, owner: u32) -> io::Result<PathBuf> {
-    match fs::DirBuilder::new().mode(0o700).create(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            let text = format!("cannot create the directory {}: {error}", directory.display());
-            return Err(io::Error::new(error.kind(), text));
-        }
-        _ => {}
-    }
-    let metadata = fs::symlink_metadata(&directory)?;
-    if !metadata.is_dir() || metadata.uid() != owner || metadata.mode() & 0o077 != 0 {
-        let text = format!(
-            "expected {} to be a directory of user {owner} that no other user can open, got user {} and mode {:o}: \
-             remove it, so that it is created again",
-            directory.display(),
-            metadata.uid(),
-            metadata.mode()
-        );
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-    }
-    Ok(directory)
-}
-
 fn pid_of_file(name: &str) -> Option<Pid> {
     let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
     pid_of(stem.rsplit_once('-')?.1)
@@ -113,7 +71,6 @@ pub fn has_ended(pid: Pid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     /// The id of a process that has ended.
     fn dead() -> u32 {
@@ -164,17 +121,5 @@ mod tests {
             removed.map(|paths| paths.expect("the directory is cleaned").len()).sum::<usize>()
         });
         assert_eq!(removed, FILES);
-    }
-
-    #[test]
-    fn rejects_directories_accessible_to_others() {
-        let base = tempfile::tempdir().expect("directory is created");
-        let owner = rustix::process::geteuid().as_raw();
-        let directory = private_directory(base.path().join("plait"), owner).expect("directory is created");
-        assert_eq!(fs::metadata(&directory).expect("metadata is readable").mode() & 0o777, 0o700);
-        private_directory(directory.clone(), owner).expect("existing directory is accepted");
-        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("mode changes");
-        let error = private_directory(directory, owner).expect_err("request is rejected");
-        assert!(error.to_string().contains("40755"), "{error}");
     }
 }

@@ -35,6 +35,7 @@ pub mod packets;
 pub mod pm;
 pub mod privileges;
 pub mod probe;
+mod run_directory;
 pub mod sandbox;
 pub mod saved_syn;
 pub mod signal;
@@ -52,5 +53,6 @@ mod tcp_info;
 pub mod traffic_control;
 pub mod user;
 
-pub use leftovers::{clean_run_directory, has_ended, run_directory};
+pub use leftovers::{clean_run_directory, has_ended};
+pub use run_directory::{is_at, leave_run_directory, run_directory};
 pub use tcp_info::{State, TcpInfo};

@@ -11,7 +11,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
 pub use event::{Event, Events};
-pub use user_space::{UserSpaceError, keep_record_open, restore_after_crash, user_space_sockets};
+pub(crate) use user_space::remove_empty_record;
+pub use user_space::{
+    UserSpaceError, keep_record_open, record_path, restore_after_crash, user_space_sockets,
+};
 
 use crate::bytes::ip_address;
 use crate::mptcp::Token;

@@ -3,13 +3,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use plait_linux::netns;
+use plait_linux::{is_at, netns};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -127,12 +127,6 @@ fn process_in(file: &File) -> io::Result<i32> {
     let mut text = [0; 16];
     let length = file.read_at(&mut text, 0)?;
     Ok(String::from_utf8_lossy(&text[..length]).trim().parse().unwrap_or_default())
-}
-
-/// Whether this is still the file at a path.
-fn is_at(file: &File, path: &Path) -> bool {
-    let (own, present) = (file.metadata(), fs::metadata(path));
-    matches!((own, present), (Ok(own), Ok(present)) if (own.dev(), own.ino()) == (present.dev(), present.ino()))
 }
 
 /// A file of the daemon of this network namespace, in the run directory, by what it is.

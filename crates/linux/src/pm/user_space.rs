@@ -12,14 +12,14 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 use socket2::{Domain, Socket, Type};
 
-use crate::leftovers::run_directory;
 use crate::netns::{self, Identity, NetNs};
+use crate::run_directory::run_directory;
 
 /// Why such sockets cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +159,26 @@ impl Drop for Window<'_> {
     }
 }
 
+/// The name of the file that guards the window.
+const RECORD: &str = "path-manager";
+
+/// The file that guards the window, whether it exists or not.
+///
+/// # Errors
+/// As [`run_directory`].
+pub fn record_path() -> io::Result<PathBuf> {
+    Ok(run_directory()?.join(RECORD))
+}
+
+/// Removes the file from the run directory, which only this process uses, unless a setting is to be restored.
+pub(crate) fn remove_empty_record(run_directory: &Path) -> io::Result<()> {
+    let record = run_directory.join(RECORD);
+    if fs::metadata(&record)?.len() > 0 {
+        return Ok(());
+    }
+    fs::remove_file(record)
+}
+
 /// Opens the file that guards the window, for use when this process may no longer open it, as another user.
 ///
 /// # Errors
@@ -212,9 +232,8 @@ impl Record {
     }
 
     fn open() -> Result<(PathBuf, File), UserSpaceError> {
-        let path = run_directory()
-            .map_err(|reason| UserSpaceError::Record { path: "/run/plait".into(), reason })?
-            .join("path-manager");
+        let path =
+            record_path().map_err(|reason| UserSpaceError::Record { path: "/run/plait".into(), reason })?;
         let mut options = File::options();
         match options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path) {
             Ok(file) => Ok((path, file)),

@@ -25,6 +25,8 @@ pub struct Files {
     pub manage: Vec<PathBuf>,
     /// Directories in which files can be removed.
     pub remove: Vec<PathBuf>,
+    /// Directories in which empty directories can be removed.
+    pub remove_empty: Vec<PathBuf>,
     /// Directories in which directories can be listed and removed, and files be read.
     pub remove_directories: Vec<OwnedFd>,
     /// Writable files.
@@ -57,6 +59,7 @@ impl Files {
             (&self.write, write),
             (&self.manage, write | MakeReg | RemoveFile | Refer),
             (&self.remove, RemoveFile.into()),
+            (&self.remove_empty, RemoveDir.into()),
         ];
         for (paths, access) in paths {
             for path in paths {

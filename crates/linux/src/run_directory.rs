@@ -1,0 +1,175 @@
+//! The directory for runtime files of all plait processes of a user. The last one removes it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
+
+use crate::pm;
+
+/// The directory and its path. Each process that uses it has locked it: only a process that has it alone may remove it.
+static USED: Mutex<Option<(File, PathBuf)>> = Mutex::new(None);
+
+/// The directory for runtime files: `/run/plait` for root, otherwise `plait` in `$XDG_RUNTIME_DIR`. It is created if
+/// needed, accessible only to its owner, and stays until this process ends or calls [`leave_run_directory`].
+///
+/// # Errors
+/// It cannot be created, belongs to another user, or `XDG_RUNTIME_DIR` is not set for an ordinary user.
+pub fn run_directory() -> io::Result<PathBuf> {
+    let user = rustix::process::geteuid();
+    let base = if user.is_root() {
+        PathBuf::from("/run")
+    } else {
+        let directory =
+            std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| Path::new(directory).is_absolute());
+        directory.map(PathBuf::from).ok_or_else(|| {
+            let text =
+                "expected XDG_RUNTIME_DIR to name a directory for runtime files: set it, or run as root";
+            io::Error::new(io::ErrorKind::NotFound, text)
+        })?
+    };
+    let directory = base.join("plait");
+    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = used.take().map(|(file, _)| file);
+    *used = Some((enter(&directory, before)?, directory.clone()));
+    Ok(directory)
+}
+
+/// Gives the directory up, at the end of a process. The last process removes it, unless there are files in it.
+pub fn leave_run_directory() {
+    let used = USED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((file, path)) = used {
+        leave(&path, &file);
+    }
+}
+
+/// Whether this is still the file at a path.
+pub fn is_at(file: &File, path: &Path) -> bool {
+    let (own, present) = (file.metadata(), fs::metadata(path));
+    matches!((own, present), (Ok(own), Ok(present)) if (own.dev(), own.ino()) == (present.dev(), present.ino()))
+}
+
+/// Locks a run directory, which is created if needed, until the result is dropped. `before`: the directory, if this process has
+/// locked it.
+pub(crate) fn enter(directory: &Path, mut before: Option<File>) -> io::Result<File> {
+    let owner = rustix::process::geteuid().as_raw();
+    loop {
+        create_private(directory, owner)?;
+        if let Some(locked) = before.take_if(|before| is_at(before, directory)) {
+            return Ok(locked);
+        }
+        // Another process may remove it until it is locked.
+        let opened = match File::open(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened?,
+        };
+        retry_on_intr(|| flock(&opened, FlockOperation::LockShared))?;
+        before = Some(opened);
+    }
+}
+
+fn leave(directory: &Path, used: &File) {
+    if flock(used, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
+    // What cannot be removed has a use, or a sandbox keeps this process from it.
+    let _ = pm::remove_empty_record(directory);
+    let _ = fs::remove_dir(directory);
+}
+
+fn create_private(directory: &Path, owner: u32) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            let text = format!("cannot create the directory {}: {error}", directory.display());
+            return Err(io::Error::new(error.kind(), text));
+        }
+        _ => {}
+    }
+    let metadata = fs::symlink_metadata(directory)?;
+    if !metadata.is_dir() || metadata.uid() != owner || metadata.mode() & 0o077 != 0 {
+        let text = format!(
+            "expected {} to be a directory of user {owner} that no other user can open, got user {} and mode {:o}: \
+             remove it, so that it is created again",
+            directory.display(),
+            metadata.uid(),
+            metadata.mode()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// As another process.
+    fn user_of(directory: &Path) -> File {
+        enter(directory, None).expect("directory is entered")
+    }
+
+    #[test]
+    fn last_process_removes_it() {
+        let base = tempfile::tempdir().expect("directory is created");
+        let directory = base.path().join("plait");
+        let (first, second) = (user_of(&directory), user_of(&directory));
+        fs::write(directory.join("path-manager"), "").expect("file is written");
+        leave(&directory, &first);
+        assert!(directory.join("path-manager").exists());
+        drop(first);
+        leave(&directory, &second);
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn files_keep_it() {
+        let base = tempfile::tempdir().expect("directory is created");
+        let directory = base.path().join("plait");
+        for (name, text) in [("path-manager", "4 1 /proc/sys/net/mptcp/pm_type 0\n"), ("gateway-1.sock", "")]
+        {
+            let used = user_of(&directory);
+            fs::write(directory.join(name), text).expect("file is written");
+            leave(&directory, &used);
+            fs::remove_file(directory.join(name)).expect("file remains");
+        }
+    }
+
+    #[test]
+    fn no_process_loses_it_to_another_one() {
+        let base = tempfile::tempdir().expect("directory is created");
+        let directory = base.path().join("plait");
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let directory = &directory;
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        let used = user_of(directory);
+                        let file = directory.join(format!("file{number}"));
+                        fs::write(&file, "").expect("directory exists");
+                        fs::remove_file(&file).expect("file remains");
+                        leave(directory, &used);
+                    }
+                });
+            }
+        });
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn rejects_directories_accessible_to_others() {
+        let base = tempfile::tempdir().expect("directory is created");
+        let owner = rustix::process::geteuid().as_raw();
+        let directory = base.path().join("plait");
+        create_private(&directory, owner).expect("directory is created");
+        assert_eq!(fs::metadata(&directory).expect("metadata is readable").mode() & 0o777, 0o700);
+        create_private(&directory, owner).expect("existing directory is accepted");
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("mode changes");
+        let error = create_private(&directory, owner).expect_err("request is rejected");
+        assert!(error.to_string().contains("40755"), "{error}");
+    }
+}
