@@ -1,5 +1,6 @@
 """`plait daemon --replace`: a restart that refuses no connection, and cuts none before its time."""
 
+import concurrent.futures
 import contextlib
 import hashlib
 import os
@@ -191,6 +192,29 @@ def test_whole_host_restarts_under_load(web, documents):
     assert web.client.run("curl", "-sS", "-m", "3", f"http://{web.pair.ETH}:{PORT}/").returncode != 0
     done = down(web.client)
     assert done.returncode == 0 and "kill switch" in done.stdout, done.stderr
+
+
+def test_replaced_daemon_opens_what_a_program_waits_for(web):
+    """A destination that answers late, long after anything else was opened; and the daemon lives on for another connection."""
+    echo_server(web.far, 7000, FAR)
+    daemon = Daemon(web.client, host_file(web)).start()
+    with (
+        web.client.socket() as held,
+        web.client.socket() as late,
+        concurrent.futures.ThreadPoolExecutor() as thread,
+    ):
+        held.connect((FAR, 7000))
+        late.settimeout(40)
+        with web.far.packet_rules(input="tcp dport 7000 tcp flags syn drop"):
+            connected = thread.submit(late.connect, (FAR, 7000))
+            time.sleep(1)
+            before = daemon.replace()
+            time.sleep(7)
+            assert not connected.done(), connected.exception()
+        connected.result(40)
+        late.sendall(b"hello")
+        assert late.recv(5) == b"hello"
+    assert before.wait(60) == 0
 
 
 def router_file(exit) -> str:

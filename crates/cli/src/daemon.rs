@@ -51,7 +51,8 @@ pub(crate) struct Args {
 /// Long enough for most downloads.
 const REPLACED_DRAIN: u64 = 600;
 
-/// What programs and hosts have begun to open has been accepted when nothing was for this time, unless a destination hardly answers.
+/// What hosts behind this one have begun to open has been accepted when nothing was for this time, unless a destination hardly answers.
+/// Programs of this host are waited for.
 const ACCEPT_TIME: Duration = Duration::from_secs(5);
 
 /// Runs until SIGTERM or SIGINT; a second one skips the drain.
@@ -114,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 let takes = daemon.plan.host.is_some() || daemon.plan.router.is_some();
                 let accept_time = if takes { ACCEPT_TIME } else { Duration::ZERO };
                 tokio::select! {
-                    () = gateways.drain(accept_time) => {}
+                    () = gateways.drain(accept_time, || daemon.parts.is_awaited()) => {}
                     () = tokio::time::sleep(Duration::from_secs(drain)) => {}
                     _ = stop.next() => {}
                 }

@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let access = ProxyAccess { credentials, local_destinations: args.allow_local };
     block_on_gated(settings, async |settings, gate| {
-        let listener = Outbound::proxy_listener(args.listen).await?;
+        let listener = Outbound::proxy_listener(args.listen)?;
         let gateway = Gateway::start(settings)?;
         gateway.publish();
         let outbound = Outbound::start(&gateway, config.roles)?.with_route(route)?;

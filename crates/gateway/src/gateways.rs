@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plait_linux::pm::keep_record_open;
+use plait_linux::pm::{keep_record_open, record_path};
 use plait_linux::sandbox::{CapabilitySet, Rules};
 
 use crate::bpf::BpfError;
@@ -88,12 +88,12 @@ impl Gateways {
         self.first.negotiation().replace_programs()
     }
 
-    /// Accepts connections until none has come for `quiet`, and waits until live ones have ended by themselves.
-    pub async fn drain(&self, quiet: Duration) {
+    /// Accepts connections until none has come for `quiet` and none is `expected`, and waits until live ones have ended by themselves.
+    pub async fn drain(&self, quiet: Duration, expected: impl Fn() -> bool) {
         loop {
             let before = self.accepted_connections();
             tokio::time::sleep(quiet).await;
-            if self.accepted_connections() == before {
+            if self.accepted_connections() == before && !expected() {
                 break;
             }
         }
@@ -137,8 +137,7 @@ impl Gateways {
             // Without it, path management fails, and says so.
             let _ = keep_record_open();
         } else {
-            let record = plait_linux::run_directory().map(|directory| directory.join("path-manager"));
-            rules.files.write.extend(record);
+            rules.files.write.extend(record_path());
             let known = self.first.identities().directories();
             rules.files.manage.extend(SealedPeers::of_user().directories().into_iter().chain(known));
         }
@@ -216,7 +215,7 @@ mod tests {
                 assert!(client.read_u8().await.is_err());
             }
         };
-        tokio::join!(connecting, gateways.drain(quiet));
+        tokio::join!(connecting, gateways.drain(quiet, || false));
         assert!(TcpStream::connect(address).await.is_err());
     }
 }

@@ -11,11 +11,14 @@ use rustix::net::SendFlags;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tracing::trace;
 
 use crate::keepalive;
+
+/// Connections that are established and not accepted yet, at most; `net.core.somaxconn` may allow fewer.
+pub(crate) const BACKLOG: u32 = 4096;
 
 /// How long to wait for a full socket to become writable before trying anyway: at first, and at most.
 const WRITE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -26,6 +29,14 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whether MPTCP sockets can be created here.
 pub(crate) fn has_mptcp() -> bool {
     stream_socket(Domain::IPV4).is_ok_and(|(_, protocol)| protocol == Protocol::Mptcp)
+}
+
+/// A listener for programs, on an ordinary TCP socket.
+pub(crate) fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// A socket on a port of loopback, which may receive what is for others (`IP_TRANSPARENT`). Takes CAP_NET_ADMIN.

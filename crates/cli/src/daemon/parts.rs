@@ -242,6 +242,11 @@ impl Parts {
         Ok(shared)
     }
 
+    /// Whether programs wait for connections that they have begun to open here.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.host.as_ref().is_some_and(|part| part.host.is_awaited())
+    }
+
     /// Leaves new connections to the next daemon. What programs have begun to open here is still accepted.
     pub(super) fn hand_over(&mut self) {
         if let Some(part) = &mut self.host {
@@ -280,7 +285,7 @@ impl Parts {
                 },
                 SocketKind::Clients => match self.passed.clients.remove(&address) {
                     Some(listener) => listener,
-                    None => Outbound::proxy_listener(address).await?.into_std()?,
+                    None => Outbound::proxy_listener(address)?.into_std()?,
                 },
             };
             self.sockets.insert(address, listener);

@@ -30,10 +30,7 @@ use crate::gateway::Gateway;
 use crate::handshake::{Established, FailureReason, FirstFlight, Side, sealed_params};
 use crate::paths::close_silent;
 use crate::protection::Refusal;
-use crate::socket::{canonical, send_last};
-
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 4096;
+use crate::socket::{BACKLOG, canonical, send_last};
 
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
@@ -323,6 +320,6 @@ fn mptcp_listener(address: SocketAddr, congestion_control: &CongestionControl) -
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(BACKLOG.cast_signed())?;
     TcpListener::from_std(socket.into())
 }

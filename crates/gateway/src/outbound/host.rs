@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
 use libbpf_rs::btf::{Btf, types};
+use plait_linux::diag::Sockets;
 use plait_linux::{cgroup, netns};
 use plait_proto::option::Mode;
 use tokio::net::TcpListener;
@@ -29,6 +30,7 @@ use crate::bpf::{BpfError, Programs};
 use crate::gateway::Gateway;
 use crate::kill_switch::{Exclusions, KillSwitch, KillSwitchError};
 use crate::networks::{connected, on_interface_changes};
+use crate::socket::tcp_listener;
 
 /// Whose connections are redirected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,6 +90,8 @@ pub struct Host {
     programs: Mutex<Programs>,
     scope: Scope,
     listeners: Vec<std::net::TcpListener>,
+    /// `None` if the kernel does not list sockets.
+    sockets: Option<Mutex<Sockets>>,
     sender: Option<Arc<LoopbackSender>>,
     dns: Option<DnsSockets>,
     /// `None` also once another process carries them.
@@ -126,8 +130,8 @@ impl Host {
                 warn!("the kill switch of an earlier daemon remains in force: `plait down` removes it");
             }),
         };
-        let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.ok();
-        let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.ok();
+        let v4 = tcp_listener((Ipv4Addr::LOCALHOST, 0).into()).ok();
+        let v6 = tcp_listener((Ipv6Addr::LOCALHOST, 0).into()).ok();
         let port = |listener: &TcpListener| listener.local_addr().ok().map(|address| address.port());
         let listeners = Listeners { v4: v4.as_ref().and_then(port), v6: v6.as_ref().and_then(port) };
         let sender = LoopbackSender::open()
@@ -158,6 +162,7 @@ impl Host {
             programs: Mutex::new(programs),
             scope,
             listeners,
+            sockets: Sockets::open().ok().map(Mutex::new),
             sender: sender.map(Arc::new),
             dns,
             datagrams: Mutex::new(datagrams),
@@ -199,6 +204,21 @@ impl Host {
             "redirect_bind6",
         ]);
         *self.datagrams() = None;
+    }
+
+    /// Whether programs wait for a connection that they have begun to open here.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        let Some(sockets) = &self.sockets else { return false };
+        let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let ports = self.listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.port()));
+        ports.into_iter().any(|port| match sockets.waiting_for_listener(port) {
+            Ok(waiting) => waiting > 0,
+            Err(error) => {
+                debug!("cannot list the sockets of programs: {error}");
+                false
+            }
+        })
     }
 
     /// Carries the connections, until the gateway of `outbound` stops.

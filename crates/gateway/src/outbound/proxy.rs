@@ -24,7 +24,7 @@ use super::open::{OpenError, Opened, Outbound};
 use super::target::Target;
 use crate::error::StartError;
 use crate::relay::RelayError;
-use crate::socket::{close_on_drop, reset_on_drop};
+use crate::socket::{close_on_drop, reset_on_drop, tcp_listener};
 use proxy_error::ProxyError;
 
 /// A client must have sent its request within this time.
@@ -96,8 +96,8 @@ impl Request {
 
 impl Outbound {
     /// A listener for proxy clients, on an ordinary TCP socket.
-    pub async fn proxy_listener(address: SocketAddr) -> Result<TcpListener, StartError> {
-        TcpListener::bind(address).await.map_err(|reason| StartError::Listen { address, reason })
+    pub fn proxy_listener(address: SocketAddr) -> Result<TcpListener, StartError> {
+        tcp_listener(address).map_err(|reason| StartError::Listen { address, reason })
     }
 
     /// Serves proxy clients until [`crate::Gateway::shut_down`].

@@ -37,10 +37,7 @@ use crate::bindings::{
     PLAIT_MARK_LOCAL, PLAIT_SOCKET_TCP4, PLAIT_SOCKET_TCP6, PLAIT_SOCKET_UDP4, PLAIT_SOCKET_UDP6,
 };
 use crate::bpf::BpfError;
-use crate::socket::transparent_socket;
-
-/// Connections that were established and not accepted yet.
-const BACKLOG: i32 = 4096;
+use crate::socket::{BACKLOG, transparent_socket};
 
 /// What a router carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,7 +122,7 @@ impl FamilySockets {
     /// On loopback, so that no other host can connect to the listener's own address.
     fn open(loopback: IpAddr, has_exit: bool) -> io::Result<FamilySockets> {
         let listener = transparent_socket(loopback, Type::STREAM, Protocol::TCP)?;
-        listener.listen(BACKLOG)?;
+        listener.listen(BACKLOG.cast_signed())?;
         let datagrams = has_exit.then(|| UdpSocket::from_std(bind_transparent(loopback)?));
         let listener = TcpListener::from_std(listener.into())?;
         Ok(FamilySockets { listener, datagrams: datagrams.transpose()? })

@@ -30,6 +30,7 @@ use super::redirected::RedirectedConnections;
 use super::redirected_datagrams::{DatagramSockets, RedirectedDatagrams, mark_of_program};
 use crate::error::{ProtectionError, StartError};
 use crate::networks::on_interface_changes;
+use crate::socket::tcp_listener;
 
 /// Set for programs that use a proxy themselves, in both spellings in use.
 const PROXY_VARIABLES: [&str; 6] =
@@ -174,7 +175,7 @@ impl Outbound {
                     "cannot redirect connections, so only those of programs that honour ALL_PROXY are protected: {error}"
                 );
                 let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-                let listener = Outbound::proxy_listener(any).await?;
+                let listener = Outbound::proxy_listener(any)?;
                 let address =
                     listener.local_addr().map_err(|reason| StartError::Listen { address: any, reason })?;
                 Ok(Entry::Proxied { listener, address })
@@ -187,8 +188,8 @@ impl Outbound {
             return Err(ProtectionError::Privileges(missing));
         }
         let cgroup = Cgroup::create_below_current("program").map_err(ProtectionError::Cgroup)?;
-        let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.ok();
-        let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.ok();
+        let v4 = tcp_listener((Ipv4Addr::LOCALHOST, 0).into()).ok();
+        let v6 = tcp_listener((Ipv6Addr::LOCALHOST, 0).into()).ok();
         let port = |listener: &TcpListener| listener.local_addr().ok().map(|address| address.port());
         let listeners = Listeners { v4: v4.as_ref().and_then(port), v6: v6.as_ref().and_then(port) };
         let sender = LoopbackSender::open()

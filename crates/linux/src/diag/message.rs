@@ -73,13 +73,31 @@ impl Details {
 pub(super) fn mptcp_sockets(socket: &mut Socket) -> Result<Vec<MptcpSocket>, Error> {
     let missing =
         Error::Missing { protocol: "MPTCP", option: "CONFIG_INET_MPTCP_DIAG", module: "mptcp_diag" };
-    list(socket, libc::IPPROTO_MPTCP as u32, "MPTCP", missing, MptcpSocket::read)
+    let protocol = libc::IPPROTO_MPTCP as u32;
+    list(socket, (protocol, "MPTCP"), missing, |family| header(family, protocol), MptcpSocket::read)
 }
 
 /// Lists the current subflows.
 pub(super) fn subflow_sockets(socket: &mut Socket) -> Result<Vec<SubflowSocket>, Error> {
-    let missing = Error::Missing { protocol: "TCP", option: "CONFIG_INET_DIAG", module: "tcp_diag" };
-    list(socket, libc::IPPROTO_TCP as u32, "TCP", missing, SubflowSocket::read)
+    list_tcp(socket, |family| header(family, libc::IPPROTO_TCP as u32), SubflowSocket::read)
+}
+
+/// Lists the TCP sockets whose SYN to this port is not answered.
+pub(super) fn connecting_sockets(socket: &mut Socket, port: u16) -> Result<Vec<Head>, Error> {
+    list_tcp(socket, |family| state_header(family, SYN_SENT, REMOTE_PORT, port), Head::read)
+}
+
+/// Lists the TCP listeners on this port, with the number of connections that they have not accepted.
+pub(super) fn listening_sockets(socket: &mut Socket, port: u16) -> Result<Vec<(Head, u32)>, Error> {
+    let read = |message: &Message| Some((Head::read(message)?, u32_at(message.payload, RECEIVE_QUEUE)?));
+    list_tcp(socket, |family| state_header(family, LISTEN, LOCAL_PORT, port), read)
+}
+
+fn state_header(family: u8, state: u32, port_at: usize, port: u16) -> [u8; REQUEST] {
+    let mut header = header(family, libc::IPPROTO_TCP as u32);
+    header[4..8].copy_from_slice(&(1u32 << state).to_ne_bytes());
+    header[port_at..][..2].copy_from_slice(&port.to_be_bytes());
+    header
 }
 
 /// Looks up a connection by its token.
@@ -127,7 +145,7 @@ pub(super) fn abort(socket: &mut Socket, head: &Head) -> Result<bool, Error> {
 fn tcp_header(local: SocketAddr, remote: SocketAddr, if_index: u32, cookie: Option<u64>) -> [u8; REQUEST] {
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let mut header = header(family as u8, libc::IPPROTO_TCP as u32);
-    for (port, address, end) in [(8, 12, local), (10, 28, remote)] {
+    for (port, address, end) in [(LOCAL_PORT, 12, local), (REMOTE_PORT, 28, remote)] {
         header[port..][..2].copy_from_slice(&end.port().to_be_bytes());
         match end.ip() {
             IpAddr::V4(ip) => header[address..][..4].copy_from_slice(&ip.octets()),
@@ -166,16 +184,30 @@ pub(super) fn read_freed(message: &Message) -> Option<(Head, TcpInfo)> {
     Some((head, TcpInfo::parse(attributes(message).find(INET_DIAG_INFO)?)?))
 }
 
+fn list_tcp<T>(
+    socket: &mut Socket,
+    header: impl Fn(u8) -> [u8; REQUEST],
+    read: impl Fn(&Message) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    let missing = Error::Missing { protocol: "TCP", option: "CONFIG_INET_DIAG", module: "tcp_diag" };
+    list(socket, (libc::IPPROTO_TCP as u32, "TCP"), missing, header, read)
+}
+
 fn list<T>(
     socket: &mut Socket,
-    protocol: u32,
-    name: &'static str,
+    (protocol, name): (u32, &'static str),
     missing: Error,
+    header: impl Fn(u8) -> [u8; REQUEST],
     read: impl Fn(&Message) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let request = |flags| request(family as u8, protocol, flags);
+        let header = header(family as u8);
+        let request = |flags| {
+            // The protocol is an attribute as well, as the number of MPTCP exceeds a byte.
+            Request::new(SOCK_DIAG_BY_FAMILY, flags, &header)
+                .attribute(INET_DIAG_REQ_PROTOCOL, &protocol.to_ne_bytes())
+        };
         match socket.dump(request, &read) {
             Ok(list) => found.extend(list),
             Err(error) if error.errno() == Some(libc::ENOENT) => return Err(missing),
@@ -183,12 +215,6 @@ fn list<T>(
         }
     }
     Ok(found)
-}
-
-/// Includes the protocol as an attribute, as the number of MPTCP exceeds a byte.
-fn request(family: u8, protocol: u32, flags: u16) -> Request {
-    Request::new(SOCK_DIAG_BY_FAMILY, flags, &header(family, protocol))
-        .attribute(INET_DIAG_REQ_PROTOCOL, &protocol.to_ne_bytes())
 }
 
 /// `struct inet_diag_req_v2`
@@ -272,10 +298,18 @@ fn text(bytes: &[u8]) -> String {
 const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 /// Size of `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
+/// Offsets of the ports in it.
+const LOCAL_PORT: usize = 8;
+const REMOTE_PORT: usize = 10;
 /// Offset of the cookie in it: two words; all ones match any socket.
 const COOKIE: usize = 48;
 /// Size of `struct inet_diag_msg`.
 const HEAD: usize = 72;
+/// Offset of the receive queue in it, of listeners the accept queue.
+const RECEIVE_QUEUE: usize = 56;
+/// `tcp_states.h`
+const SYN_SENT: u32 = 2;
+const LISTEN: u32 = 10;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 const INET_DIAG_REQ_PROTOCOL: u16 = 3;

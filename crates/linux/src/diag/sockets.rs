@@ -56,6 +56,22 @@ impl Sockets {
         message::tcp_socket(&mut self.0, local, remote, if_index).map(|found| found.map(|(_, tcp)| tcp))
     }
 
+    /// How many programs of this host wait for the TCP listener on a port of loopback: it has not answered their SYNs, or not accepted
+    /// their connections yet.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] or [`Error::Refused`]
+    pub fn waiting_for_listener(&mut self, port: u16) -> Result<usize, Error> {
+        let connecting = message::connecting_sockets(&mut self.0, port)?;
+        let connecting = connecting.iter().filter(|socket| socket.remote.ip().is_loopback()).count();
+        let listening = message::listening_sockets(&mut self.0, port)?;
+        let established = listening
+            .iter()
+            .filter(|(socket, _)| socket.local.ip().is_loopback())
+            .map(|(_, accept_queue)| *accept_queue as usize);
+        Ok(connecting + established.sum::<usize>())
+    }
+
     /// Who has the TCP socket between two addresses, which is bound to no interface; `None` if it does not exist.
     ///
     /// # Errors
