@@ -3,16 +3,16 @@
 //! The mount point is `bpf/` in the [run directory](crate::run_directory). It is mounted when the first directory in it
 //! is created, and unmounted when the last one is removed.
 
-use std::fs::{self, DirBuilder, DirEntry, File};
+use std::fs::{self, DirBuilder, DirEntry, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, FsWord, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::mounts::Mounts;
-use crate::run_directory::{enter, run_directory};
+use crate::run_directory::{enter, is_at, run_directory};
 
 /// Why the file system cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -123,15 +123,18 @@ impl BpfFiles {
     }
 
     /// Waits for the exclusive lock on mounting and unmounting, which is released when the result is dropped.
-    fn lock(&self) -> Result<File, Error> {
-        // The directory above: all that use the run directory have locked that.
-        let above = self.accessible.parent().unwrap_or(Path::new("/"));
-        let lock = || {
-            let directory = File::open(above)?;
-            rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))?;
-            Ok(directory)
+    fn lock(&self) -> Result<MountLock, Error> {
+        let path = self.accessible.join("bpf.lock");
+        let lock = || loop {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+            // The process that had the lock before has removed its file.
+            if is_at(&file, &path) {
+                return Ok(file);
+            }
         };
-        lock().map_err(failed("lock", above))
+        let file = lock().map_err(failed("lock", &path))?;
+        Ok(MountLock { path, _file: file })
     }
 
     /// Calls `work` in the mount namespace of the file system, with the path of the run directory there.
@@ -140,6 +143,18 @@ impl BpfFiles {
             None => Ok(work(&self.inside)),
             Some(mounts) => mounts.run(|| work(&self.inside)),
         }
+    }
+}
+
+/// Released, and its file removed, when it is dropped.
+struct MountLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for MountLock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
     }
 }
 

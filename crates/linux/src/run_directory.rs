@@ -57,14 +57,19 @@ pub fn is_at(file: &File, path: &Path) -> bool {
 /// locked it.
 pub(crate) fn enter(directory: &Path, mut before: Option<File>) -> io::Result<File> {
     let owner = rustix::process::geteuid().as_raw();
+    // Until it is locked, another process may remove it.
+    let is_removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     loop {
-        create_private(directory, owner)?;
+        create(directory)?;
+        match fs::symlink_metadata(directory) {
+            Err(error) if is_removed(&error) => continue,
+            metadata => check_private(directory, owner, &metadata?)?,
+        }
         if let Some(locked) = before.take_if(|before| is_at(before, directory)) {
             return Ok(locked);
         }
-        // Another process may remove it until it is locked.
         let opened = match File::open(directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if is_removed(&error) => continue,
             opened => opened?,
         };
         retry_on_intr(|| flock(&opened, FlockOperation::LockShared))?;
@@ -81,26 +86,28 @@ fn leave(directory: &Path, used: &File) {
     let _ = fs::remove_dir(directory);
 }
 
-fn create_private(directory: &Path, owner: u32) -> io::Result<()> {
+fn create(directory: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             let text = format!("cannot create the directory {}: {error}", directory.display());
-            return Err(io::Error::new(error.kind(), text));
+            Err(io::Error::new(error.kind(), text))
         }
-        _ => {}
+        _ => Ok(()),
     }
-    let metadata = fs::symlink_metadata(directory)?;
-    if !metadata.is_dir() || metadata.uid() != owner || metadata.mode() & 0o077 != 0 {
-        let text = format!(
-            "expected {} to be a directory of user {owner} that no other user can open, got user {} and mode {:o}: \
-             remove it, so that it is created again",
-            directory.display(),
-            metadata.uid(),
-            metadata.mode()
-        );
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+}
+
+fn check_private(directory: &Path, owner: u32, metadata: &fs::Metadata) -> io::Result<()> {
+    if metadata.is_dir() && metadata.uid() == owner && metadata.mode() & 0o077 == 0 {
+        return Ok(());
     }
-    Ok(())
+    let text = format!(
+        "expected {} to be a directory of user {owner} that no other user can open, got user {} and mode {:o}: \
+         remove it, so that it is created again",
+        directory.display(),
+        metadata.uid(),
+        metadata.mode()
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
 #[cfg(test)]
@@ -163,13 +170,12 @@ mod tests {
     #[test]
     fn rejects_directories_accessible_to_others() {
         let base = tempfile::tempdir().expect("directory is created");
-        let owner = rustix::process::geteuid().as_raw();
         let directory = base.path().join("plait");
-        create_private(&directory, owner).expect("directory is created");
+        drop(user_of(&directory));
         assert_eq!(fs::metadata(&directory).expect("metadata is readable").mode() & 0o777, 0o700);
-        create_private(&directory, owner).expect("existing directory is accepted");
+        drop(user_of(&directory));
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("mode changes");
-        let error = create_private(&directory, owner).expect_err("request is rejected");
+        let error = enter(&directory, None).expect_err("request is rejected");
         assert!(error.to_string().contains("40755"), "{error}");
     }
 }

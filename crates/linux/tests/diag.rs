@@ -9,7 +9,7 @@ use std::time::Duration;
 use plait_linux::State;
 use plait_linux::diag::{Closed, Sample, Sockets, Watch};
 use plait_linux::mptcp::{FullInfo, Info};
-use socket2::{Domain, Socket};
+use socket2::{Domain, Socket, Type};
 use topology::{Topology, connect, wait_for_subflows};
 
 fn watch(host: &plait_linux::netns::Named) -> Watch {
@@ -185,4 +185,32 @@ fn aborts_one_subflow_and_no_other_connection() {
         sockets.abort_subflow(local, address, 0).expect("the kernel answers")
     });
     assert!(!plain.expect("namespace can be entered"), "a TCP connection is none of MPTCP's");
+}
+
+#[test]
+fn counts_who_waits_for_a_listener() {
+    for loopback in ["127.0.0.1:0", "[::1]:0"] {
+        let address: std::net::SocketAddr = loopback.parse().expect("an address");
+        let socket = || Socket::new(Domain::for_address(address), Type::STREAM, None).expect("socket opens");
+        let listener = socket();
+        if listener.bind(&address.into()).is_err() {
+            println!("SKIP counts_who_waits_for_a_listener: no IPv6");
+            continue;
+        }
+        // Which accepts two at most; further SYNs are not answered.
+        listener.listen(1).expect("it listens");
+        let address = listener.local_addr().expect("it is bound");
+        let port = address.as_socket().expect("an IP address").port();
+        let mut sockets = Sockets::open().expect("sockets open");
+        let mut waiting = || sockets.waiting_for_listener(port).expect("the kernel answers");
+        assert_eq!(waiting(), 0);
+        let programs = [socket(), socket(), socket()];
+        for (number, program) in programs.iter().enumerate() {
+            program.set_nonblocking(true).expect("non-blocking");
+            let _ = program.connect(&address);
+            assert_eq!(waiting(), number + 1);
+        }
+        listener.accept().expect("it is established");
+        assert_eq!(waiting(), 2);
+    }
 }
