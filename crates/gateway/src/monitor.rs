@@ -147,6 +147,8 @@ impl Monitor {
             path_uses: Mutex::new(path_uses),
         };
         monitor.questions.reply::<()>().map_err(into_error)?;
+        // The monitor uses it, too.
+        plait_linux::leave_run_directory_lock();
         Ok(Arc::new(monitor))
     }
 
@@ -161,8 +163,6 @@ impl Monitor {
         if let Err(error) = self.changes.request::<()>(&request).map_err(into_error) {
             tracing::debug!("leftovers remain for the next start: {error}");
         }
-        // The monitor is the last one to use it, unless there are other gateways.
-        plait_linux::leave_run_directory();
         self.questions.close();
         self.changes.close();
         let _ = self.process.lock().unwrap_or_else(PoisonError::into_inner).wait();

@@ -46,8 +46,8 @@ pub struct BpfFiles {
     accessible: PathBuf,
     /// The mount namespace; `None` if this process is in it.
     elsewhere: Option<Mounts>,
-    /// Locked, so that no other process removes it.
-    _used: File,
+    /// That run directory, locked, so that no other process removes it.
+    _used: Option<File>,
 }
 
 impl BpfFiles {
@@ -59,7 +59,8 @@ impl BpfFiles {
         let inside = run_directory().map_err(failed("open", Path::new("the run directory")))?;
         let elsewhere = Mounts::outermost();
         let accessible = elsewhere.as_ref().map_or(inside.clone(), |mounts| mounts.accessible_path(&inside));
-        let used = enter(&accessible, None).map_err(failed("use", &accessible))?;
+        let used = elsewhere.as_ref().map(|_| enter(&accessible, None)).transpose();
+        let used = used.map_err(failed("use", &accessible))?;
         Ok(BpfFiles { inside, accessible, elsewhere, _used: used })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::mem;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -11,8 +12,16 @@ use rustix::io::retry_on_intr;
 
 use crate::pm;
 
-/// The directory and its path. Each process that uses it has locked it: only a process that has it alone may remove it.
-static USED: Mutex<Option<(File, PathBuf)>> = Mutex::new(None);
+static USE: Mutex<Use> = Mutex::new(Use::Unused);
+
+/// How this process keeps others from removing the directory: only a process that has it alone may remove it.
+enum Use {
+    Unused,
+    /// The directory, with a shared lock, and its path.
+    Locked(File, PathBuf),
+    /// Another process has the lock.
+    LockedElsewhere,
+}
 
 /// The directory for runtime files: `/run/plait` for root, otherwise `plait` in `$XDG_RUNTIME_DIR`. It is created if
 /// needed, accessible only to its owner, and stays until this process ends or calls [`leave_run_directory`].
@@ -33,18 +42,32 @@ pub fn run_directory() -> io::Result<PathBuf> {
         })?
     };
     let directory = base.join("plait");
-    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = used.take().map(|(file, _)| file);
-    *used = Some((enter(&directory, before)?, directory.clone()));
+    let mut used = USE.lock().unwrap_or_else(PoisonError::into_inner);
+    let locked = match mem::replace(&mut *used, Use::Unused) {
+        Use::Unused => None,
+        Use::Locked(file, _) => Some(file),
+        Use::LockedElsewhere => {
+            *used = Use::LockedElsewhere;
+            create(&directory)?;
+            check_private(&directory, user.as_raw(), &fs::symlink_metadata(&directory)?)?;
+            return Ok(directory);
+        }
+    };
+    *used = Use::Locked(enter(&directory, locked)?, directory.clone());
     Ok(directory)
 }
 
 /// Gives the directory up, at the end of a process. The last process removes it, unless there are files in it.
 pub fn leave_run_directory() {
-    let used = USED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some((file, path)) = used {
+    let mut used = USE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Use::Locked(file, path) = mem::replace(&mut *used, Use::Unused) {
         leave(&path, &file);
     }
+}
+
+/// Leaves the lock, which takes a descriptor, to another process, which uses the directory as long as this one does.
+pub fn leave_run_directory_lock() {
+    *USE.lock().unwrap_or_else(PoisonError::into_inner) = Use::LockedElsewhere;
 }
 
 /// Whether this is still the file at a path.
@@ -53,9 +76,9 @@ pub fn is_at(file: &File, path: &Path) -> bool {
     matches!((own, present), (Ok(own), Ok(present)) if (own.dev(), own.ino()) == (present.dev(), present.ino()))
 }
 
-/// Locks a run directory, which is created if needed, until the result is dropped. `before`: the directory, if this process has
+/// Locks a run directory, which is created if needed, until the result is dropped. `locked`: the directory, if this process has
 /// locked it.
-pub(crate) fn enter(directory: &Path, mut before: Option<File>) -> io::Result<File> {
+pub(crate) fn enter(directory: &Path, mut locked: Option<File>) -> io::Result<File> {
     let owner = rustix::process::geteuid().as_raw();
     // Until it is locked, another process may remove it.
     let is_removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -65,7 +88,7 @@ pub(crate) fn enter(directory: &Path, mut before: Option<File>) -> io::Result<Fi
             Err(error) if is_removed(&error) => continue,
             metadata => check_private(directory, owner, &metadata?)?,
         }
-        if let Some(locked) = before.take_if(|before| is_at(before, directory)) {
+        if let Some(locked) = locked.take_if(|locked| is_at(locked, directory)) {
             return Ok(locked);
         }
         let opened = match File::open(directory) {
@@ -73,7 +96,7 @@ pub(crate) fn enter(directory: &Path, mut before: Option<File>) -> io::Result<Fi
             opened => opened?,
         };
         retry_on_intr(|| flock(&opened, FlockOperation::LockShared))?;
-        before = Some(opened);
+        locked = Some(opened);
     }
 }
 

@@ -211,8 +211,8 @@ impl Host {
     pub fn is_awaited(&self) -> bool {
         let Some(sockets) = &self.sockets else { return false };
         let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        let ports = self.listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.port()));
-        ports.into_iter().any(|port| match sockets.waiting_for_listener(port) {
+        let mut ports = self.listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.port()));
+        ports.any(|port| match sockets.waiting_for_listener(port) {
             Ok(waiting) => waiting > 0,
             Err(error) => {
                 debug!("cannot list the sockets of programs: {error}");
