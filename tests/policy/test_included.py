@@ -165,10 +165,14 @@ def test_ecf_keeps_bursts_off_the_slower_path(work, uneven):
                     receive_exactly(client, len(data))
 
             wait_for("second subflow", lambda: joined(uneven.client) > before)
-            # The controller decides by the bursts that it has seen.
-            respond(5)
-            # The flag that the sender has received decides what it sends.
-            wait_for("backup", lambda: backup_flags_received(uneven)[1] == controlled)
+            respond(4)
+
+            def is_decided() -> bool:
+                """By the bursts that the controller has seen. The flag that the sender has received decides what it sends."""
+                respond(1)
+                return backup_flags_received(uneven)[1] == controlled
+
+            wait_for("backup", is_decided)
             wait_for("empty queue", lambda: is_idle("wlan"))
             begin = received(uneven.client, "wlan")
             respond(10)
