@@ -194,7 +194,7 @@ def test_whole_host_restarts_under_load(web, documents):
     assert done.returncode == 0 and "kill switch" in done.stdout, done.stderr
 
 
-def test_replaced_daemon_opens_what_a_program_waits_for(web):
+def test_replaced_daemon_accepts_pending_connections(web):
     """A destination that answers late, long after anything else was opened; and the daemon lives on for another connection."""
     echo_server(web.far, 7000, FAR)
     daemon = Daemon(web.client, host_file(web)).start()

@@ -438,7 +438,7 @@ BURSTS = 50_000 + (2 * 64 << 10)
 MOSTLY_UNSENT, MAX_UNSENT = BURSTS + 125_000, BURSTS + 300_000
 
 
-def unsent_data(host, seconds: float) -> list[list[int]]:
+def sample_unsent_bytes(host, seconds: float) -> list[list[int]]:
     """What each subflow of a gateway holds that is not sent yet, in bytes; several times in this time."""
     found, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
@@ -453,7 +453,7 @@ def unsent_data(host, seconds: float) -> list[list[int]]:
 def test_unsent_data_of_subflows_is_limited(tmp_path, direction, options):
     """What a failing path had not delivered is sent on the other behind what waits there; the kernel alone lets 700 kB wait."""
     with streams_through_gateways(tmp_path, direction, *options) as (pair, [(stream, usage)]):
-        found = unsent_data(pair.client if direction == "up" else pair.server, 4)
+        found = sample_unsent_bytes(pair.client if direction == "up" else pair.server, 4)
         usage.stop()
         stream.finish()
     most = [max(numbers) for numbers in found if numbers]
@@ -468,7 +468,7 @@ def test_unsent_data_of_new_subflows_is_limited(tmp_path):
         time.sleep(BEFORE_S)
         with silence(pair, *pair.LINKS):
             time.sleep(6)
-        found = unsent_data(pair.server, 3)
+        found = sample_unsent_bytes(pair.server, 3)
         usage.stop()
         stream.finish()
     assert max(max(numbers) for numbers in found if numbers) <= MAX_UNSENT, found

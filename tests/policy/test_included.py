@@ -167,12 +167,12 @@ def test_ecf_keeps_bursts_off_the_slower_path(work, uneven):
             wait_for("second subflow", lambda: joined(uneven.client) > before)
             respond(4)
 
-            def is_decided() -> bool:
+            def controller_has_decided() -> bool:
                 """By the bursts that the controller has seen. The flag that the sender has received decides what it sends."""
                 respond(1)
                 return backup_flags_received(uneven)[1] == controlled
 
-            wait_for("backup", is_decided)
+            wait_for("backup", controller_has_decided)
             wait_for("empty queue", lambda: is_idle("wlan"))
             begin = received(uneven.client, "wlan")
             respond(10)

@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 let takes = daemon.plan.host.is_some() || daemon.plan.router.is_some();
                 let accept_time = if takes { ACCEPT_TIME } else { Duration::ZERO };
                 tokio::select! {
-                    () = gateways.drain(accept_time, || daemon.parts.is_awaited()) => {}
+                    () = gateways.drain(accept_time, || daemon.parts.has_pending_connections()) => {}
                     () = tokio::time::sleep(Duration::from_secs(drain)) => {}
                     _ = stop.next() => {}
                 }

@@ -158,7 +158,6 @@ fn main() -> ExitCode {
         Command::Policy(args) => policy::run(args),
         command => run(command).map(|()| ExitCode::SUCCESS),
     };
-    plait_linux::leave_run_directory();
     result.unwrap_or_else(|error| {
         eprintln!("error: {}", error::message(&error));
         ExitCode::FAILURE

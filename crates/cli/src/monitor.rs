@@ -69,5 +69,7 @@ pub(crate) fn start(settings: &Settings, further: &[OsString]) -> anyhow::Result
     if settings.command == "serve" {
         command.arg("--close-subflows");
     }
-    Monitor::start(command).context("cannot start the monitor of this gateway")
+    let monitor = Monitor::start(command).context("cannot start the monitor of this gateway")?;
+    plait_linux::leave_run_directory_lock_to_monitor();
+    Ok(monitor)
 }

@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use libbpf_rs::libbpf_sys::BPF_TCX_EGRESS;
 use libbpf_rs::{Link, Object, Program};
 use plait_linux::bpf_files::BpfFiles;
 use plait_linux::netns::{self, NetNs};
-use plait_linux::{bpf_link, cgroup};
+use plait_linux::{bpf_link, cgroup, is_same_file};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::connections::sockets_of;
@@ -374,8 +374,7 @@ impl<A: KernelAlgorithm> Registry<A> {
             let Ok(directory) = File::open(&path) else { continue };
             rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))
                 .map_err(|error| Error::file("lock", &path)(error.into()))?;
-            let locked = directory.metadata().map_err(Error::file("read", &path))?.ino();
-            if fs::metadata(&path).is_ok_and(|current| current.ino() == locked) {
+            if is_same_file(&directory, &path) {
                 return Ok(Lock { registry: self, _directory: directory });
             }
         }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plait_linux::pm::{keep_record_open, record_path};
+use plait_linux::pm::{keep_record_open, path_manager_record};
 use plait_linux::sandbox::{CapabilitySet, Rules};
 
 use crate::bpf::BpfError;
@@ -88,12 +88,12 @@ impl Gateways {
         self.first.negotiation().replace_programs()
     }
 
-    /// Accepts connections until none has come for `quiet` and none is `expected`, and waits until live ones have ended by themselves.
-    pub async fn drain(&self, quiet: Duration, expected: impl Fn() -> bool) {
+    /// Accepts connections until none has come for `quiet` and none is pending, and waits until live ones have ended by themselves.
+    pub async fn drain(&self, quiet: Duration, has_pending: impl Fn() -> bool) {
         loop {
             let before = self.accepted_connections();
             tokio::time::sleep(quiet).await;
-            if self.accepted_connections() == before && !expected() {
+            if self.accepted_connections() == before && !has_pending() {
                 break;
             }
         }
@@ -137,7 +137,7 @@ impl Gateways {
             // Without it, path management fails, and says so.
             let _ = keep_record_open();
         } else {
-            rules.files.write.extend(record_path());
+            rules.files.write.extend(path_manager_record());
             let known = self.first.identities().directories();
             rules.files.manage.extend(SealedPeers::of_user().directories().into_iter().chain(known));
         }

@@ -147,8 +147,6 @@ impl Monitor {
             path_uses: Mutex::new(path_uses),
         };
         monitor.questions.reply::<()>().map_err(into_error)?;
-        // The monitor uses it, too.
-        plait_linux::leave_run_directory_lock();
         Ok(Arc::new(monitor))
     }
 

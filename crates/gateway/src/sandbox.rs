@@ -5,7 +5,7 @@
 
 use std::io;
 
-use plait_linux::pm::{keep_record_open, record_path};
+use plait_linux::pm::{keep_record_open, path_manager_record};
 use plait_linux::sandbox::{CapabilitySet, Files, Rules, name_service_files};
 use plait_linux::user::User;
 use rustix::process::Pid;
@@ -53,7 +53,7 @@ impl Outbound {
             // Without it, path management failed already.
             let _ = keep_record_open();
         } else {
-            rules.files.write.extend(record_path());
+            rules.files.write.extend(path_manager_record());
             rules.files.manage.extend(self.peer_memory());
             rules.files.manage.extend(self.quota_directories());
         }

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, FsWord, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::mounts::Mounts;
-use crate::run_directory::{enter, is_at, run_directory};
+use crate::run_directory::{is_same_file, lock_shared, run_directory};
 
 /// Why the file system cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ impl BpfFiles {
         let inside = run_directory().map_err(failed("open", Path::new("the run directory")))?;
         let elsewhere = Mounts::outermost();
         let accessible = elsewhere.as_ref().map_or(inside.clone(), |mounts| mounts.accessible_path(&inside));
-        let used = elsewhere.as_ref().map(|_| enter(&accessible, None)).transpose();
+        let used = elsewhere.as_ref().map(|_| lock_shared(&accessible, None)).transpose();
         let used = used.map_err(failed("use", &accessible))?;
         Ok(BpfFiles { inside, accessible, elsewhere, _used: used })
     }
@@ -130,7 +130,7 @@ impl BpfFiles {
             let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
             // The process that had the lock before has removed its file.
-            if is_at(&file, &path) {
+            if is_same_file(&file, &path) {
                 return Ok(file);
             }
         };

@@ -54,5 +54,5 @@ pub mod traffic_control;
 pub mod user;
 
 pub use leftovers::{clean_run_directory, has_ended};
-pub use run_directory::{is_at, leave_run_directory, leave_run_directory_lock, run_directory};
+pub use run_directory::{is_same_file, leave_run_directory_lock_to_monitor, run_directory};
 pub use tcp_info::{State, TcpInfo};

@@ -11,9 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
 pub use event::{Event, Events};
-pub(crate) use user_space::remove_empty_record;
+pub(crate) use user_space::remove_empty_path_manager_record;
 pub use user_space::{
-    UserSpaceError, keep_record_open, record_path, restore_after_crash, user_space_sockets,
+    UserSpaceError, keep_record_open, path_manager_record, restore_after_crash, user_space_sockets,
 };
 
 use crate::bytes::ip_address;

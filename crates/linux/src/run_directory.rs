@@ -5,26 +5,26 @@ use std::io;
 use std::mem;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
 
 use crate::pm;
 
-static USE: Mutex<Use> = Mutex::new(Use::Unused);
+static LOCK: Mutex<DirectoryLock> = Mutex::new(DirectoryLock::None);
 
 /// How this process keeps others from removing the directory: only a process that has it alone may remove it.
-enum Use {
-    Unused,
+enum DirectoryLock {
+    None,
     /// The directory, with a shared lock, and its path.
-    Locked(File, PathBuf),
-    /// Another process has the lock.
-    LockedElsewhere,
+    Shared(File, PathBuf),
+    /// Its monitor has the lock.
+    HeldByMonitor,
 }
 
 /// The directory for runtime files: `/run/plait` for root, otherwise `plait` in `$XDG_RUNTIME_DIR`. It is created if
-/// needed, accessible only to its owner, and stays until this process ends or calls [`leave_run_directory`].
+/// needed, accessible only to its owner, and stays until this process exits. The last process removes it, unless there are files in it.
 ///
 /// # Errors
 /// It cannot be created, belongs to another user, or `XDG_RUNTIME_DIR` is not set for an ordinary user.
@@ -42,43 +42,50 @@ pub fn run_directory() -> io::Result<PathBuf> {
         })?
     };
     let directory = base.join("plait");
-    let mut used = USE.lock().unwrap_or_else(PoisonError::into_inner);
-    let locked = match mem::replace(&mut *used, Use::Unused) {
-        Use::Unused => None,
-        Use::Locked(file, _) => Some(file),
-        Use::LockedElsewhere => {
-            *used = Use::LockedElsewhere;
+    let mut lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let locked = match mem::replace(&mut *lock, DirectoryLock::None) {
+        DirectoryLock::None => None,
+        DirectoryLock::Shared(file, _) => Some(file),
+        DirectoryLock::HeldByMonitor => {
+            *lock = DirectoryLock::HeldByMonitor;
             create(&directory)?;
             check_private(&directory, user.as_raw(), &fs::symlink_metadata(&directory)?)?;
             return Ok(directory);
         }
     };
-    *used = Use::Locked(enter(&directory, locked)?, directory.clone());
+    *lock = DirectoryLock::Shared(lock_shared(&directory, locked)?, directory.clone());
+    REMOVE_AT_EXIT.call_once(|| {
+        // SAFETY: the function takes no arguments, does not unwind, and uses only what lives as long as the process.
+        unsafe { libc::atexit(remove_at_exit) };
+    });
     Ok(directory)
 }
 
-/// Gives the directory up, at the end of a process. The last process removes it, unless there are files in it.
-pub fn leave_run_directory() {
-    let mut used = USE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Use::Locked(file, path) = mem::replace(&mut *used, Use::Unused) {
-        leave(&path, &file);
+/// Leaves the lock, which takes a descriptor, to the monitor of this process, which uses the directory as long as this one does.
+pub fn leave_run_directory_lock_to_monitor() {
+    *LOCK.lock().unwrap_or_else(PoisonError::into_inner) = DirectoryLock::HeldByMonitor;
+}
+
+static REMOVE_AT_EXIT: Once = Once::new();
+
+extern "C" fn remove_at_exit() {
+    // Another thread that is about to use the directory keeps it.
+    if let Ok(lock) = LOCK.try_lock()
+        && let DirectoryLock::Shared(file, path) = &*lock
+    {
+        remove_if_unused(path, file);
     }
 }
 
-/// Leaves the lock, which takes a descriptor, to another process, which uses the directory as long as this one does.
-pub fn leave_run_directory_lock() {
-    *USE.lock().unwrap_or_else(PoisonError::into_inner) = Use::LockedElsewhere;
-}
-
 /// Whether this is still the file at a path.
-pub fn is_at(file: &File, path: &Path) -> bool {
+pub fn is_same_file(file: &File, path: &Path) -> bool {
     let (own, present) = (file.metadata(), fs::metadata(path));
     matches!((own, present), (Ok(own), Ok(present)) if (own.dev(), own.ino()) == (present.dev(), present.ino()))
 }
 
 /// Locks a run directory, which is created if needed, until the result is dropped. `locked`: the directory, if this process has
 /// locked it.
-pub(crate) fn enter(directory: &Path, mut locked: Option<File>) -> io::Result<File> {
+pub(crate) fn lock_shared(directory: &Path, mut locked: Option<File>) -> io::Result<File> {
     let owner = rustix::process::geteuid().as_raw();
     // Until it is locked, another process may remove it.
     let is_removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -88,7 +95,7 @@ pub(crate) fn enter(directory: &Path, mut locked: Option<File>) -> io::Result<Fi
             Err(error) if is_removed(&error) => continue,
             metadata => check_private(directory, owner, &metadata?)?,
         }
-        if let Some(locked) = locked.take_if(|locked| is_at(locked, directory)) {
+        if let Some(locked) = locked.take_if(|locked| is_same_file(locked, directory)) {
             return Ok(locked);
         }
         let opened = match File::open(directory) {
@@ -100,12 +107,12 @@ pub(crate) fn enter(directory: &Path, mut locked: Option<File>) -> io::Result<Fi
     }
 }
 
-fn leave(directory: &Path, used: &File) {
-    if flock(used, FlockOperation::NonBlockingLockExclusive).is_err() {
+fn remove_if_unused(directory: &Path, lock: &File) {
+    if flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }
     // What cannot be removed has a use, or a sandbox keeps this process from it.
-    let _ = pm::remove_empty_record(directory);
+    let _ = pm::remove_empty_path_manager_record(directory);
     let _ = fs::remove_dir(directory);
 }
 
@@ -139,38 +146,38 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     /// As another process.
-    fn user_of(directory: &Path) -> File {
-        enter(directory, None).expect("directory is entered")
+    fn locked(directory: &Path) -> File {
+        lock_shared(directory, None).expect("directory is locked")
     }
 
     #[test]
-    fn last_process_removes_it() {
+    fn last_process_removes_the_directory() {
         let base = tempfile::tempdir().expect("directory is created");
         let directory = base.path().join("plait");
-        let (first, second) = (user_of(&directory), user_of(&directory));
+        let (first, second) = (locked(&directory), locked(&directory));
         fs::write(directory.join("path-manager"), "").expect("file is written");
-        leave(&directory, &first);
+        remove_if_unused(&directory, &first);
         assert!(directory.join("path-manager").exists());
         drop(first);
-        leave(&directory, &second);
+        remove_if_unused(&directory, &second);
         assert!(!directory.exists());
     }
 
     #[test]
-    fn files_keep_it() {
+    fn directory_with_files_remains() {
         let base = tempfile::tempdir().expect("directory is created");
         let directory = base.path().join("plait");
         for (name, text) in [("path-manager", "4 1 /proc/sys/net/mptcp/pm_type 0\n"), ("gateway-1.sock", "")]
         {
-            let used = user_of(&directory);
+            let used = locked(&directory);
             fs::write(directory.join(name), text).expect("file is written");
-            leave(&directory, &used);
+            remove_if_unused(&directory, &used);
             fs::remove_file(directory.join(name)).expect("file remains");
         }
     }
 
     #[test]
-    fn no_process_loses_it_to_another_one() {
+    fn directory_in_use_is_not_removed() {
         let base = tempfile::tempdir().expect("directory is created");
         let directory = base.path().join("plait");
         std::thread::scope(|scope| {
@@ -178,11 +185,11 @@ mod tests {
                 let directory = &directory;
                 scope.spawn(move || {
                     for _ in 0..500 {
-                        let used = user_of(directory);
+                        let used = locked(directory);
                         let file = directory.join(format!("file{number}"));
                         fs::write(&file, "").expect("directory exists");
                         fs::remove_file(&file).expect("file remains");
-                        leave(directory, &used);
+                        remove_if_unused(directory, &used);
                     }
                 });
             }
@@ -194,11 +201,11 @@ mod tests {
     fn rejects_directories_accessible_to_others() {
         let base = tempfile::tempdir().expect("directory is created");
         let directory = base.path().join("plait");
-        drop(user_of(&directory));
+        drop(locked(&directory));
         assert_eq!(fs::metadata(&directory).expect("metadata is readable").mode() & 0o777, 0o700);
-        drop(user_of(&directory));
+        drop(locked(&directory));
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("mode changes");
-        let error = enter(&directory, None).expect_err("request is rejected");
+        let error = lock_shared(&directory, None).expect_err("request is rejected");
         assert!(error.to_string().contains("40755"), "{error}");
     }
 }

@@ -188,13 +188,13 @@ fn aborts_one_subflow_and_no_other_connection() {
 }
 
 #[test]
-fn counts_who_waits_for_a_listener() {
+fn counts_pending_connections_of_a_listener() {
     for loopback in ["127.0.0.1:0", "[::1]:0"] {
         let address: std::net::SocketAddr = loopback.parse().expect("an address");
         let socket = || Socket::new(Domain::for_address(address), Type::STREAM, None).expect("socket opens");
         let listener = socket();
         if listener.bind(&address.into()).is_err() {
-            println!("SKIP counts_who_waits_for_a_listener: no IPv6");
+            println!("SKIP counts_pending_connections_of_a_listener: no IPv6");
             continue;
         }
         // Which accepts two at most; further SYNs are not answered.
@@ -202,15 +202,15 @@ fn counts_who_waits_for_a_listener() {
         let address = listener.local_addr().expect("it is bound");
         let port = address.as_socket().expect("an IP address").port();
         let mut sockets = Sockets::open().expect("sockets open");
-        let mut waiting = || sockets.waiting_for_listener(port).expect("the kernel answers");
-        assert_eq!(waiting(), 0);
+        let mut pending = || sockets.pending_connections(port).expect("the kernel answers");
+        assert_eq!(pending(), 0);
         let programs = [socket(), socket(), socket()];
         for (number, program) in programs.iter().enumerate() {
             program.set_nonblocking(true).expect("non-blocking");
             let _ = program.connect(&address);
-            assert_eq!(waiting(), number + 1);
+            assert_eq!(pending(), number + 1);
         }
         listener.accept().expect("it is established");
-        assert_eq!(waiting(), 2);
+        assert_eq!(pending(), 2);
     }
 }

@@ -185,7 +185,7 @@ fn lost_events_are_reported() {
 #[test]
 fn restores_the_sysctl_after_a_crash() {
     let Some(net) = Topology::new("restores_the_sysctl_after_a_crash") else { return };
-    let record = pm::record_path().expect("directory is created");
+    let record = pm::path_manager_record().expect("directory is created");
     let setting = || {
         let path = "/proc/sys/net/mptcp/path_manager";
         let path = if std::fs::exists(path).expect("/proc is readable") {

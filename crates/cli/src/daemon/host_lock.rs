@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use plait_linux::{is_at, netns};
+use plait_linux::{is_same_file, netns};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -47,7 +47,7 @@ impl HostLock {
                 );
             }
             // The holder before may have removed the file.
-            if is_at(&file, &path) {
+            if is_same_file(&file, &path) {
                 let lock = HostLock { file };
                 lock.name_process()?;
                 return Ok(lock);
@@ -99,7 +99,7 @@ impl HostLock {
                 file => file.with_context(|| format!("cannot open {}", path.display()))?,
             };
             // The lock is held until the file is removed; a process that waits for it then opens the new file.
-            if try_lock(&file, &path)? && is_at(&file, &path) {
+            if try_lock(&file, &path)? && is_same_file(&file, &path) {
                 fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
                 removed.push(path);
             }

@@ -242,9 +242,9 @@ impl Parts {
         Ok(shared)
     }
 
-    /// Whether programs wait for connections that they have begun to open here.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.host.as_ref().is_some_and(|part| part.host.is_awaited())
+    /// Whether programs have begun to open connections here that are not accepted yet.
+    pub(super) fn has_pending_connections(&self) -> bool {
+        self.host.as_ref().is_some_and(|part| part.host.has_pending_connections())
     }
 
     /// Leaves new connections to the next daemon. What programs have begun to open here is still accepted.

@@ -5,14 +5,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use plait_linux::cgroup;
 use plait_linux::netns::{self, Identity, NetNs};
-use plait_linux::run_directory;
+use plait_linux::{is_same_file, run_directory};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -82,7 +82,7 @@ impl Record {
             let mut file = open(&path)?;
             if lock(&file)? {
                 // The previous owner may have removed the file when it stopped.
-                if is_same_file(&path, &file) {
+                if is_same_file(&file, &path) {
                     let left = read(&mut file);
                     let record = Record { path, file, holds_leftovers: left.is_some() };
                     return Ok(Lock::Acquired(record, left));
@@ -269,11 +269,6 @@ fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-fn is_same_file(path: &Path, file: &File) -> bool {
-    let inode = |metadata: io::Result<fs::Metadata>| metadata.map(|metadata| metadata.ino()).ok();
-    inode(fs::metadata(path)).is_some_and(|there| Some(there) == inode(file.metadata()))
-}
-
 fn read(file: &mut File) -> Option<Enabled> {
     let mut text = Vec::new();
     file.rewind().and_then(|()| file.read_to_end(&mut text)).ok()?;
@@ -299,8 +294,8 @@ mod tests {
         let (first, second) = (open(&path).expect("a file"), open(&path).expect("a file"));
         assert!(lock(&first).expect("a lock") && !lock(&second).expect("no lock"));
         drop(first);
-        assert!(lock(&second).expect("a lock") && is_same_file(&path, &second));
+        assert!(lock(&second).expect("a lock") && is_same_file(&second, &path));
         remove(&path, &second);
-        assert!(!path.exists() && !is_same_file(&path, &second));
+        assert!(!path.exists() && !is_same_file(&second, &path));
     }
 }

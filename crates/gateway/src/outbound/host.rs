@@ -90,8 +90,6 @@ pub struct Host {
     programs: Mutex<Programs>,
     scope: Scope,
     listeners: Vec<std::net::TcpListener>,
-    /// `None` if the kernel does not list sockets.
-    sockets: Option<Mutex<Sockets>>,
     sender: Option<Arc<LoopbackSender>>,
     dns: Option<DnsSockets>,
     /// `None` also once another process carries them.
@@ -162,7 +160,6 @@ impl Host {
             programs: Mutex::new(programs),
             scope,
             listeners,
-            sockets: Sockets::open().ok().map(Mutex::new),
             sender: sender.map(Arc::new),
             dns,
             datagrams: Mutex::new(datagrams),
@@ -206,19 +203,16 @@ impl Host {
         *self.datagrams() = None;
     }
 
-    /// Whether programs wait for a connection that they have begun to open here.
+    /// Whether programs have begun to open connections here that are not accepted yet.
     #[must_use]
-    pub fn is_awaited(&self) -> bool {
-        let Some(sockets) = &self.sockets else { return false };
-        let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn has_pending_connections(&self) -> bool {
         let mut ports = self.listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.port()));
-        ports.any(|port| match sockets.waiting_for_listener(port) {
-            Ok(waiting) => waiting > 0,
-            Err(error) => {
-                debug!("cannot list the sockets of programs: {error}");
-                false
-            }
-        })
+        let found = Sockets::open().and_then(|mut sockets| {
+            ports.try_fold(0, |pending, port| Ok(pending + sockets.pending_connections(port)?))
+        });
+        found
+            .inspect_err(|error| debug!("cannot list the sockets of programs: {error}"))
+            .is_ok_and(|pending| pending > 0)
     }
 
     /// Carries the connections, until the gateway of `outbound` stops.

@@ -83,17 +83,17 @@ pub(super) fn subflow_sockets(socket: &mut Socket) -> Result<Vec<SubflowSocket>,
 }
 
 /// Lists the TCP sockets whose SYN to this port is not answered.
-pub(super) fn connecting_sockets(socket: &mut Socket, port: u16) -> Result<Vec<Head>, Error> {
-    list_tcp(socket, |family| state_header(family, SYN_SENT, REMOTE_PORT, port), Head::read)
+pub(super) fn syn_sent_sockets(socket: &mut Socket, port: u16) -> Result<Vec<Head>, Error> {
+    list_tcp(socket, |family| header_for_state(family, TCP_SYN_SENT, DESTINATION_PORT, port), Head::read)
 }
 
 /// Lists the TCP listeners on this port, with the number of connections that they have not accepted.
 pub(super) fn listening_sockets(socket: &mut Socket, port: u16) -> Result<Vec<(Head, u32)>, Error> {
-    let read = |message: &Message| Some((Head::read(message)?, u32_at(message.payload, RECEIVE_QUEUE)?));
-    list_tcp(socket, |family| state_header(family, LISTEN, LOCAL_PORT, port), read)
+    let read = |message: &Message| Some((Head::read(message)?, u32_at(message.payload, ACCEPT_QUEUE)?));
+    list_tcp(socket, |family| header_for_state(family, TCP_LISTEN, SOURCE_PORT, port), read)
 }
 
-fn state_header(family: u8, state: u32, port_at: usize, port: u16) -> [u8; REQUEST] {
+fn header_for_state(family: u8, state: u32, port_at: usize, port: u16) -> [u8; REQUEST] {
     let mut header = header(family, libc::IPPROTO_TCP as u32);
     header[4..8].copy_from_slice(&(1u32 << state).to_ne_bytes());
     header[port_at..][..2].copy_from_slice(&port.to_be_bytes());
@@ -145,7 +145,7 @@ pub(super) fn abort(socket: &mut Socket, head: &Head) -> Result<bool, Error> {
 fn tcp_header(local: SocketAddr, remote: SocketAddr, if_index: u32, cookie: Option<u64>) -> [u8; REQUEST] {
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let mut header = header(family as u8, libc::IPPROTO_TCP as u32);
-    for (port, address, end) in [(LOCAL_PORT, 12, local), (REMOTE_PORT, 28, remote)] {
+    for (port, address, end) in [(SOURCE_PORT, 12, local), (DESTINATION_PORT, 28, remote)] {
         header[port..][..2].copy_from_slice(&end.port().to_be_bytes());
         match end.ip() {
             IpAddr::V4(ip) => header[address..][..4].copy_from_slice(&ip.octets()),
@@ -299,17 +299,17 @@ const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9
 /// Size of `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
 /// Offsets of the ports in it.
-const LOCAL_PORT: usize = 8;
-const REMOTE_PORT: usize = 10;
+const SOURCE_PORT: usize = 8;
+const DESTINATION_PORT: usize = 10;
 /// Offset of the cookie in it: two words; all ones match any socket.
 const COOKIE: usize = 48;
 /// Size of `struct inet_diag_msg`.
 const HEAD: usize = 72;
-/// Offset of the receive queue in it, of listeners the accept queue.
-const RECEIVE_QUEUE: usize = 56;
+/// Offset of the receive queue in it, which is the accept queue of a listener.
+const ACCEPT_QUEUE: usize = 56;
 /// `tcp_states.h`
-const SYN_SENT: u32 = 2;
-const LISTEN: u32 = 10;
+const TCP_SYN_SENT: u32 = 2;
+const TCP_LISTEN: u32 = 10;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 const INET_DIAG_REQ_PROTOCOL: u16 = 3;

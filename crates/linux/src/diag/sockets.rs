@@ -56,13 +56,13 @@ impl Sockets {
         message::tcp_socket(&mut self.0, local, remote, if_index).map(|found| found.map(|(_, tcp)| tcp))
     }
 
-    /// How many programs of this host wait for the TCP listener on a port of loopback: it has not answered their SYNs, or not accepted
-    /// their connections yet.
+    /// How many connections of this host's programs a TCP listener on this port of loopback has not accepted yet: their SYNs are not
+    /// answered, or they are in its accept queue.
     ///
     /// # Errors
     /// [`Error::Missing`] or [`Error::Refused`]
-    pub fn waiting_for_listener(&mut self, port: u16) -> Result<usize, Error> {
-        let connecting = message::connecting_sockets(&mut self.0, port)?;
+    pub fn pending_connections(&mut self, port: u16) -> Result<usize, Error> {
+        let connecting = message::syn_sent_sockets(&mut self.0, port)?;
         let connecting = connecting.iter().filter(|socket| socket.remote.ip().is_loopback()).count();
         let listening = message::listening_sockets(&mut self.0, port)?;
         let established = listening

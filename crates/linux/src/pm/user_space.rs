@@ -160,19 +160,19 @@ impl Drop for Window<'_> {
 }
 
 /// The name of the file that guards the window.
-const RECORD: &str = "path-manager";
+const RECORD_NAME: &str = "path-manager";
 
 /// The file that guards the window, whether it exists or not.
 ///
 /// # Errors
 /// As [`run_directory`].
-pub fn record_path() -> io::Result<PathBuf> {
-    Ok(run_directory()?.join(RECORD))
+pub fn path_manager_record() -> io::Result<PathBuf> {
+    Ok(run_directory()?.join(RECORD_NAME))
 }
 
 /// Removes the file from the run directory, which only this process uses, unless a setting is to be restored.
-pub(crate) fn remove_empty_record(run_directory: &Path) -> io::Result<()> {
-    let record = run_directory.join(RECORD);
+pub(crate) fn remove_empty_path_manager_record(run_directory: &Path) -> io::Result<()> {
+    let record = run_directory.join(RECORD_NAME);
     if fs::metadata(&record)?.len() > 0 {
         return Ok(());
     }
@@ -232,8 +232,8 @@ impl Record {
     }
 
     fn open() -> Result<(PathBuf, File), UserSpaceError> {
-        let path =
-            record_path().map_err(|reason| UserSpaceError::Record { path: "/run/plait".into(), reason })?;
+        let path = path_manager_record()
+            .map_err(|reason| UserSpaceError::Record { path: "/run/plait".into(), reason })?;
         let mut options = File::options();
         match options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path) {
             Ok(file) => Ok((path, file)),

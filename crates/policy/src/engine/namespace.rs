@@ -8,11 +8,12 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
 use std::ops::Deref;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plait_linux::bpf_files::BpfFiles;
+use plait_linux::is_same_file;
 use plait_linux::netns::{self, Identity, NetNs};
 use rustix::fs::{FlockOperation, flock};
 
@@ -85,8 +86,7 @@ impl Directories {
             rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
                 .map_err(|error| EngineError::directory("lock", &path)(error.into()))?;
             // It may have removed the file as well: then this lock excludes nobody.
-            let is_it = |there: fs::Metadata| file.metadata().is_ok_and(|file| file.ino() == there.ino());
-            if fs::metadata(&path).is_ok_and(is_it) {
+            if is_same_file(&file, &path) {
                 return Ok(Lock { directories: self, _file: file });
             }
         }
