@@ -66,17 +66,20 @@ class Handshakes:
         self.packets = packet_socket(interface)
 
     def of(self, port: int) -> Negotiated:
-        """The handshake of the connection whose initiator has this port."""
-        offered = chosen = None
+        """The handshake of the connection whose initiator has this port, after packets of another that had it before."""
+        offered, chosen = None, 0
         while True:
             source, target, options = tcp_of(self.packets.recv(65536))
             plait, capable = options.get(254, b""), options.get(30, b"")
-            if len(plait) == 8 and plait[2:7] == b"PLAI\x01":
-                offered = plait[7] if source == port else offered
-                chosen = plait[7] if target == port else chosen
+            modes = plait[7] if len(plait) == 8 and plait[2:7] == b"PLAI\x01" else 0
+            # Only the initiator's SYN has MP_CAPABLE without a key (RFC 8684, 3.1).
+            if source == port and len(capable) == 4 and capable[2] >> 4 == 0:
+                offered, chosen = modes, 0
+            elif target == port and modes:
+                chosen = modes
             # The third packet's MP_CAPABLE has both keys, the sender's first.
-            if source == port and len(capable) >= 20 and capable[2] >> 4 == 0:
-                expect(offered is not None and chosen is not None, "the handshake lacks plait's option")
+            elif offered is not None and source == port and len(capable) >= 20 and capable[2] >> 4 == 0:
+                expect(bool(offered and chosen), "the handshake lacks plait's option")
                 return Negotiated(offered, chosen, capable[4:12], capable[12:20])
 
 

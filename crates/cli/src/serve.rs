@@ -98,10 +98,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         let listener = gateway.bind(listen)?;
         confine(gate, gateway.sandbox_rules())?;
         let Some(to) = args.to else {
-            let mut served = Ok(());
-            let serve = async { served = gateway.serve_services(listener, &config.services).await };
-            until_stopped(&gateway, serve).await?;
-            return Ok(served?);
+            return until_stopped(&gateway, gateway.serve_services(listener, &config.services)?).await;
         };
         until_stopped(&gateway, gateway.serve(listener, to, args.proxy_protocol)).await
     })

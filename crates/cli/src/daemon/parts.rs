@@ -330,27 +330,16 @@ impl Parts {
 
     fn start_service(&mut self, plan: &ServicePlan) -> anyhow::Result<ServicePart> {
         let gateway = self.gateways.add(plan.settings(&self.shared))?;
-        if let ServiceRole::Services(services) = &plan.role {
-            gateway.check_services(plan.listen.port(), services)?;
-        }
-        let serving = Arc::clone(&gateway);
-        // They end when the gateway stops.
+        // The tasks end when the gateway stops.
         match plan.role.clone() {
             ServiceRole::Service(to, proxy) => {
-                let listener = self.listener(plan.listen)?;
-                tokio::spawn(async move { serving.serve(listener, to, proxy).await });
+                tokio::spawn(gateway.serve(self.listener(plan.listen)?, to, proxy));
             }
             ServiceRole::Services(services) => {
-                let listener = self.listener(plan.listen)?;
-                tokio::spawn(async move {
-                    if let Err(error) = serving.serve_services(listener, &services).await {
-                        tracing::error!("{error}");
-                    }
-                });
+                tokio::spawn(gateway.serve_services(self.listener(plan.listen)?, &services)?);
             }
             ServiceRole::Exit(settings) => {
-                let listener = self.exit_listener(plan.listen)?;
-                tokio::spawn(async move { serving.serve_exit(listener, settings).await });
+                tokio::spawn(gateway.serve_exit(self.exit_listener(plan.listen)?, settings));
             }
         }
         Ok(ServicePart { plan: plan.clone(), gateway })

@@ -44,10 +44,9 @@ impl Gateway {
         let listener = self.bind(address)?;
         let address = listener.local_addr().unwrap_or(address);
         let (sender, accepted) = mpsc::channel(MAX_PENDING);
-        let gateway = Arc::clone(self);
         // Not one of the gateway's own tasks: a stop waits for these, and ends this one.
         let services = InboundServices::single(self.names(local_port(&listener)), Service::Local(sender));
-        tokio::spawn(async move { gateway.serve_on(listener, services).await });
+        tokio::spawn(Arc::clone(self).serve_on(listener, services));
         Ok(Listener { accepted, address })
     }
 }

@@ -72,43 +72,38 @@ impl ExitListener {
 }
 
 impl Gateway {
-    /// Carries each connection that a listener accepts to the service at this address, whatever its client asks for of what
-    /// [`Settings::services`](crate::Settings) says, until [`Gateway::shut_down`].
-    pub async fn serve(
+    /// Starts a service at this address on a listener. The task that is returned carries each connection to it, whatever its client
+    /// asks for of what [`Settings::services`](crate::Settings) says, until [`Gateway::shut_down`].
+    pub fn serve(
         self: &Arc<Self>,
         listener: TcpListener,
         to: ServiceAddress,
         proxy: Option<ProxyProtocol>,
-    ) {
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let names = self.names(local_port(&listener));
         let service = Service::Server(Arc::new(Server::new(&ServiceSettings::new(to, proxy))));
-        self.serve_servers(listener, InboundServices::single(names, service)).await;
+        self.serve_servers(listener, InboundServices::single(names, service))
     }
 
-    /// Carries each connection that a listener accepts to the one of these services that its client asks for, until
-    /// [`Gateway::shut_down`].
+    /// Starts services on a listener. The task that is returned carries each connection to the one that its client asks for,
+    /// until [`Gateway::shut_down`].
     ///
     /// # Errors
     /// Two have the same name and port, or clients do not have to ask for one, because mode `sealed` is not required.
-    pub async fn serve_services(
+    pub fn serve_services(
         self: &Arc<Self>,
         listener: TcpListener,
         services: &[ServiceSettings],
-    ) -> Result<(), StartError> {
+    ) -> Result<impl Future<Output = ()> + Send + 'static + use<>, StartError> {
         let services = InboundServices::new(services, local_port(&listener), self.policy())?;
-        self.serve_servers(listener, services).await;
-        Ok(())
+        Ok(self.serve_servers(listener, services))
     }
 
-    /// Checks what [`serve_services`](Self::serve_services) would serve on a port.
-    ///
-    /// # Errors
-    /// As for that.
-    pub fn check_services(&self, port: u16, services: &[ServiceSettings]) -> Result<(), StartError> {
-        InboundServices::new(services, port, self.policy()).map(drop)
-    }
-
-    async fn serve_servers(self: &Arc<Self>, listener: TcpListener, services: InboundServices) {
+    fn serve_servers(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        services: InboundServices,
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
         for server in services.servers() {
             if let Ok(address) = listener.local_addr() {
                 info!("listening on {address}, serving {server}");
@@ -123,12 +118,16 @@ impl Gateway {
                 server.check_health().await;
             });
         }
-        self.serve_on(listener, services).await;
+        Arc::clone(self).serve_on(listener, services)
     }
 
-    /// Carries each connection that a listener accepts to the destination that its client names, and datagrams, until
-    /// [`Gateway::shut_down`]. Clients are those of the gateway's identities.
-    pub async fn serve_exit(self: &Arc<Self>, listener: ExitListener, settings: ExitSettings) {
+    /// Starts an exit on a listener. The task that is returned carries each connection to the destination that its client names,
+    /// and datagrams, until [`Gateway::shut_down`]. Clients are those of the gateway's identities.
+    pub fn serve_exit(
+        self: &Arc<Self>,
+        listener: ExitListener,
+        settings: ExitSettings,
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let ExitListener { connections, datagrams } = listener;
         if let Ok(address) = connections.local_addr() {
             info!("listening on {address}, an exit");
@@ -138,7 +137,7 @@ impl Gateway {
         let names = self.exit_names(local_port(&connections));
         let invited = self.identities().invited().cloned();
         let exit = Service::Exit(Arc::new(Exit::new(settings, invited, datagrams)));
-        self.serve_on(connections, InboundServices::single(names, exit)).await;
+        Arc::clone(self).serve_on(connections, InboundServices::single(names, exit))
     }
 
     /// The sockets that the clients of an exit connect to, and send datagrams to.
@@ -169,11 +168,11 @@ impl Gateway {
     }
 
     /// Carries each accepted connection to the service that it asks for.
-    pub(super) async fn serve_on(self: &Arc<Self>, listener: TcpListener, services: InboundServices) {
+    pub(super) async fn serve_on(self: Arc<Self>, listener: TcpListener, services: InboundServices) {
         self.spawn_expiry_task();
         let services = Arc::new(services);
         self.accept(listener, 1, |far, peer, place| {
-            let (gateway, services) = (Arc::clone(self), Arc::clone(&services));
+            let (gateway, services) = (Arc::clone(&self), Arc::clone(&services));
             async move {
                 let admitted = match gateway.peer_limit.admit(peer.ip()) {
                     Ok(place) => place,
