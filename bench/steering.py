@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What schedulers cost where processors are the limit: the rate of MPTCP connections over two unlimited virtual links, with cubic alone,
-with `off`, which calls cubic and closes nothing, and with `ecf`; one connection after the other, round by round.
+"""What schedulers cost where processors are the limit: the rate of an MPTCP connection over two unlimited virtual links that goes on by
+turns with cubic alone, nothing of plait in the network namespace, with `off`, which calls cubic and closes nothing, and with `ecf`.
 
 Bound: with `ecf` 0.98 of cubic. Needs root, a built plait and a quiet machine.
 """
@@ -25,24 +25,30 @@ START = 0.5
 
 
 def main():
-    parser = prologue.parser(__doc__, rounds=40)
-    parser.add_argument("--seconds", type=float, default=1.5, help="seconds per connection")
+    parser = prologue.parser(__doc__, rounds=200)
+    parser.add_argument("--seconds", type=float, default=0.3, help="seconds per scheduler and round")
     arguments = prologue.parse(parser)
     with pairs.built() as pair:
         give_each_link_a_processor(pair)
         serve_connections(pair)
-
-        def measure(way: str) -> float:
-            with contextlib.closing(Connection(pair, WAYS[way])) as connection:
-                time.sleep(START)
-                return connection.present_rate(arguments.seconds)
-
+        netns = ("--netns", pair.client.name)
         try:
             for name in ("off", "ecf"):
                 tool(PLAIT, "sched", "load", name)
-            # As a host that uses it: its program is at the interfaces too.
-            tool(PLAIT, "sched", "use", "ecf", "--netns", pair.client.name)
-            found = rounds.in_turn(WAYS, arguments.rounds, measure, prologue.progress())
+            with contextlib.closing(Connection(pair, "cubic")) as connection:
+
+                def measure(way: str) -> float:
+                    # A host that uses one has its program at the interfaces too. For cubic, the same happens, but before.
+                    tool(PLAIT, "sched", "use", "off" if way == "cubic" else way, *netns)
+                    if way == "cubic":
+                        tool(PLAIT, "sched", "disable", *netns)
+                    rate = connection.rate(WAYS[way], arguments.seconds)
+                    if way != "cubic":
+                        tool(PLAIT, "sched", "disable", *netns)
+                    return rate
+
+                time.sleep(START)
+                found = rounds.in_turn(WAYS, arguments.rounds, measure, prologue.progress())
         finally:
             subprocess.run((PLAIT, "sched", "unload", "--all"), capture_output=True)
     summary = rounds.summary(found, [("off", "cubic"), ("ecf", "cubic")])

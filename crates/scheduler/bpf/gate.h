@@ -149,9 +149,12 @@ static __always_inline void set_first_window(struct sock *sk)
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct subflow_state *state = state_of(sk);
-	__u32 window = first_window(tcp, state->rate);
+	__u32 window;
 
-	if (state->window || state->gate > GATE_LIMITED || window <= tcp->snd_cwnd)
+	if (state->window || state->gate > GATE_LIMITED)
+		return;
+	window = first_window(tcp, state->rate);
+	if (window <= tcp->snd_cwnd)
 		return;
 	tcp->snd_cwnd = state->window = window;
 	sk->sk_pacing_rate = state->rate;

@@ -176,9 +176,9 @@ static __always_inline int send_probe(struct sock *sk)
  */
 static __always_inline int measure_probe(struct sock *sk)
 {
-	struct probe *probe = bpf_sk_storage_get(&probes, sk, 0, 0);
-	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct subflow_state *state = state_of(sk);
+	struct probe *probe = state->is_probed ? bpf_sk_storage_get(&probes, sk, 0, 0) : NULL;
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	__u32 now = tcp->tcp_mstamp, answers;
 	__u64 rate;
 
@@ -212,12 +212,15 @@ static __always_inline int measure_probe(struct sock *sk)
  */
 static __always_inline void set_threshold(struct sock *sk)
 {
-	struct probe *probe = bpf_sk_storage_get(&probes, sk, 0, 0);
-	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct subflow_state *state = state_of(sk);
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+	struct probe *probe;
 	__u64 segments;
 
-	if (!probe || !probe->rtt || !state->rate || state->window)
+	if (state->window || !state->rate || !state->is_probed)
+		return;
+	probe = bpf_sk_storage_get(&probes, sk, 0, 0);
+	if (!probe || !probe->rtt)
 		return;
 	segments = 2ull * state->rate * probe->rtt / SECOND / (tcp->mss_cache ?: 1);
 	if (segments < tcp->snd_cwnd)

@@ -19,6 +19,8 @@
 #define TCP_CONG_NON_RESTRICTED 1
 /* In 2^8 us: decisions are no more frequent. */
 #define DECISION_INTERVAL 4
+/* Those of `ecf` for an open subflow of a near path, which it hardly ever closes. */
+#define NEAR_DECISION_INTERVAL 16
 
 extern void cubictcp_init(struct sock *sk) __ksym;
 extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
@@ -124,13 +126,23 @@ static __always_inline int is_being_tried(struct sock *sk)
 	       (state->gate == GATE_MEASURING && !state->rate && ((struct tcp_sock *)sk)->packets_out);
 }
 
+static __always_inline __u16 decision_interval(struct tcp_sock *tcp, const struct subflow_state *state)
+{
+	if (scheduler == PLAIT_SCHEDULER_ECF && state->gate == GATE_OPEN && tcp->rtt_min.s[0].v <= NEAR)
+		return NEAR_DECISION_INTERVAL;
+	return DECISION_INTERVAL;
+}
+
+/* Whether it is time, and the socket is a subflow that has its connection. */
 static __always_inline int is_decision_due(struct sock *sk)
 {
+	struct mptcp_subflow_context *subflow = subflow_of(sk);
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct subflow_state *state = state_of(sk);
-	__u16 now = ((struct tcp_sock *)sk)->tcp_mstamp >> 8, elapsed = now - state->decided;
+	__u16 now = tcp->tcp_mstamp >> 8, elapsed = now - state->decided;
 
 	/* Acknowledgments of the handshake may come before init(). */
-	if (!state->measured || elapsed < DECISION_INTERVAL)
+	if (!subflow || !subflow->conn || !state->measured || elapsed < decision_interval(tcp, state))
 		return 0;
 	state->decided = now;
 	return 1;
@@ -157,7 +169,7 @@ static __always_inline void decide(struct sock *sk)
 	__u32 rate;
 	int more;
 
-	if (!subflow || !subflow->conn || !is_decision_due(sk))
+	if (!subflow || !subflow->conn)
 		return;
 	comparison = start_comparison(sk);
 	if (!comparison)
@@ -193,6 +205,12 @@ static __always_inline void decide(struct sock *sk)
 	set_gate(sk, question, options.max_rate && rate > options.max_rate ? options.max_rate : rate);
 }
 
+static __always_inline void decide_if_due(struct sock *sk)
+{
+	if (is_decision_due(sk))
+		decide(sk);
+}
+
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
 {
@@ -200,7 +218,7 @@ void BPF_PROG(init, struct sock *sk)
 	state_of(sk)->measured = mark((struct tcp_sock *)sk);
 	remember_options(sk);
 	recall_path(sk);
-	decide(sk);
+	decide_if_due(sk);
 }
 
 SEC("struct_ops")
@@ -225,18 +243,23 @@ void BPF_PROG(in_ack_event, struct sock *sk, __u32 flags)
 {
 	/* Of a closed subflow each counts: no further one may follow. */
 	if (measure_probe(sk) || state_of(sk)->gate == GATE_CLOSED)
-		state_of(sk)->decided -= DECISION_INTERVAL;
+		state_of(sk)->decided -= decision_interval((struct tcp_sock *)sk, state_of(sk));
 	if (!((struct tcp_sock *)sk)->packets_out)
-		decide(sk);
+		decide_if_due(sk);
 }
 
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
+	__u32 acked;
+
 	cubictcp_acked(sk, sample);
 	if (!((struct tcp_sock *)sk)->is_mptcp)
 		return;
-	if (measure_train(sk) >= MIN_KNOWN && !state_of(sk)->is_remembered)
+	acked = measure_train(sk);
+	if (!is_decision_due(sk))
+		return;
+	if (acked >= MIN_KNOWN && !state_of(sk)->is_remembered)
 		remember_path(sk);
 	decide(sk);
 }
