@@ -297,20 +297,23 @@ class Capture:
     ):
         self.host, self.link, self.file = host, link, file
         self.filter, self.snap_length = filter, snap_length
+        self.log = host.directory / f"tcpdump-{link}.log"
 
     def __enter__(self) -> Capture:
-        log = f"tcpdump-{self.link}.log"
         # Without immediate mode, packets wait in the ring for up to a second and are lost when tcpdump exits.
         options = ("--immediate-mode", "-s", self.snap_length, "-B", "32768", "-U", "-w", self.file)
-        self.program = self.host.start("tcpdump", "-i", self.link, *options, self.filter, log=log)
-        wait_for("tcpdump", lambda: b"listening on" in (self.host.directory / log).read_bytes())
+        self.program = self.host.start("tcpdump", "-i", self.link, *options, self.filter, log=self.log.name)
+        wait_for("tcpdump", lambda: b"listening on" in self.log.read_bytes())
         return self
 
     def __exit__(self, *_):
         time.sleep(0.3)
+        # It ends without the packets that it has not read, as while it writes to a busy disk; when it has, it sleeps.
+        state = pathlib.Path(f"/proc/{self.program.pid}/stat")
+        wait_for("sleep of tcpdump", lambda: state.read_text().rpartition(")")[2].split()[0] == "S")
         self.program.send_signal(signal.SIGINT)
         self.program.wait(60)
-        log = (self.host.directory / f"tcpdump-{self.link}.log").read_text()
+        log = self.log.read_text()
         assert "\n0 packets dropped by kernel" in log, log
 
     def payload(self) -> bytes:
