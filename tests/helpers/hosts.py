@@ -165,11 +165,14 @@ class Host:
             if program.poll() is None:
                 program.terminate()
         for program in self.programs:
-            try:
-                program.wait(5)
-            except subprocess.TimeoutExpired:
-                program.kill()
-                program.wait()
+            # A gateway that carries connections ends at the second signal; one that is killed leaves its socket behind.
+            for stop in (program.terminate, program.kill):
+                try:
+                    program.wait(5)
+                    break
+                except subprocess.TimeoutExpired:
+                    stop()
+            program.wait()
         self.programs.clear()
 
 
