@@ -16,6 +16,12 @@
 /* The least number of segments in a train from which a rate is computed. */
 #define MIN_TRAIN 2
 
+/* As is_near(). */
+static __always_inline int has_near_path(struct tcp_sock *tcp)
+{
+	return tcp->rtt_min.s[0].v <= NEAR;
+}
+
 /* The time, in units of 2^20 us. */
 static __always_inline __u32 seconds(struct tcp_sock *tcp)
 {
@@ -55,7 +61,7 @@ static __always_inline __u32 first_window(struct tcp_sock *tcp, __u64 rate)
 
 	if (segments > tcp->snd_ssthresh)
 		segments = tcp->snd_ssthresh;
-	if (tcp->rtt_min.s[0].v <= NEAR)
+	if (has_near_path(tcp))
 		return tcp->snd_cwnd;
 	return segments > tcp->snd_cwnd ? segments : tcp->snd_cwnd;
 }

@@ -128,21 +128,19 @@ static __always_inline int is_being_tried(struct sock *sk)
 
 static __always_inline __u16 decision_interval(struct tcp_sock *tcp, const struct subflow_state *state)
 {
-	if (scheduler == PLAIT_SCHEDULER_ECF && state->gate == GATE_OPEN && tcp->rtt_min.s[0].v <= NEAR)
+	if (scheduler == PLAIT_SCHEDULER_ECF && state->gate == GATE_OPEN && has_near_path(tcp))
 		return NEAR_DECISION_INTERVAL;
 	return DECISION_INTERVAL;
 }
 
-/* Whether it is time, and the socket is a subflow that has its connection. */
 static __always_inline int is_decision_due(struct sock *sk)
 {
-	struct mptcp_subflow_context *subflow = subflow_of(sk);
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct subflow_state *state = state_of(sk);
 	__u16 now = tcp->tcp_mstamp >> 8, elapsed = now - state->decided;
 
 	/* Acknowledgments of the handshake may come before init(). */
-	if (!subflow || !subflow->conn || !state->measured || elapsed < decision_interval(tcp, state))
+	if (!state->measured || elapsed < decision_interval(tcp, state))
 		return 0;
 	state->decided = now;
 	return 1;
@@ -158,7 +156,8 @@ static __always_inline void set_targets(struct plait_question *question)
 	question->target_rtt = wanted->rtt;
 }
 
-static __always_inline void decide(struct sock *sk)
+/* `acked`: the bytes of a train by which the rate was measured, which is remembered if they are enough; 0: it was not. */
+static __always_inline void decide(struct sock *sk, __u32 acked)
 {
 	struct mptcp_subflow_context *subflow = subflow_of(sk);
 	struct subflow_state *state = state_of(sk);
@@ -169,8 +168,10 @@ static __always_inline void decide(struct sock *sk)
 	__u32 rate;
 	int more;
 
-	if (!subflow || !subflow->conn)
+	if (!subflow || !subflow->conn || !is_decision_due(sk))
 		return;
+	if (acked >= MIN_KNOWN && !state->is_remembered)
+		remember_path(sk);
 	comparison = start_comparison(sk);
 	if (!comparison)
 		return;
@@ -205,12 +206,6 @@ static __always_inline void decide(struct sock *sk)
 	set_gate(sk, question, options.max_rate && rate > options.max_rate ? options.max_rate : rate);
 }
 
-static __always_inline void decide_if_due(struct sock *sk)
-{
-	if (is_decision_due(sk))
-		decide(sk);
-}
-
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
 {
@@ -218,7 +213,7 @@ void BPF_PROG(init, struct sock *sk)
 	state_of(sk)->measured = mark((struct tcp_sock *)sk);
 	remember_options(sk);
 	recall_path(sk);
-	decide_if_due(sk);
+	decide(sk, 0);
 }
 
 SEC("struct_ops")
@@ -245,23 +240,15 @@ void BPF_PROG(in_ack_event, struct sock *sk, __u32 flags)
 	if (measure_probe(sk) || state_of(sk)->gate == GATE_CLOSED)
 		state_of(sk)->decided -= decision_interval((struct tcp_sock *)sk, state_of(sk));
 	if (!((struct tcp_sock *)sk)->packets_out)
-		decide_if_due(sk);
+		decide(sk, 0);
 }
 
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	__u32 acked;
-
 	cubictcp_acked(sk, sample);
-	if (!((struct tcp_sock *)sk)->is_mptcp)
-		return;
-	acked = measure_train(sk);
-	if (!is_decision_due(sk))
-		return;
-	if (acked >= MIN_KNOWN && !state_of(sk)->is_remembered)
-		remember_path(sk);
-	decide(sk);
+	if (((struct tcp_sock *)sk)->is_mptcp)
+		decide(sk, measure_train(sk));
 }
 
 static __always_inline __u32 max_plausible_window(struct sock *sk)
