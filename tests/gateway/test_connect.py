@@ -26,7 +26,14 @@ except TimeoutError:
     error = errno.EAGAIN
 if error == errno.EINPROGRESS:
     ready = select.select([], [client], [], float(sys.argv[3]))[1]
-    error = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready else errno.EAGAIN
+    error = 0 if ready else errno.EAGAIN
+# An ICMP message wakes who waits for the socket an instant before it sets SO_ERROR.
+while not error and not (error := client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+    try:
+        client.getpeername()
+        break
+    except OSError:
+        time.sleep(0.001)
 took, echo = time.monotonic() - began, None
 if not error:
     client.setblocking(True)

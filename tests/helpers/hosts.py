@@ -300,9 +300,9 @@ class Capture:
     ):
         self.host, self.link, self.file = host, link, file
         self.filter, self.snap_length = filter, snap_length
-        self.log = host.directory / f"tcpdump-{link}.log"
 
     def __enter__(self) -> Capture:
+        self.log = self.host.directory / f"tcpdump-{self.link}.log"
         # Without immediate mode, packets wait in the ring for up to a second and are lost when tcpdump exits.
         options = ("--immediate-mode", "-s", self.snap_length, "-B", "32768", "-U", "-w", self.file)
         self.program = self.host.start("tcpdump", "-i", self.link, *options, self.filter, log=self.log.name)

@@ -23,6 +23,9 @@ pub(crate) const BACKLOG: u32 = 4096;
 /// How long to wait for a full socket to become writable before trying anyway: at first, and at most.
 const WRITE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// How long a socket that has become writable may take to be connected, or to have its error: microseconds, unless the machine is busy.
+const CONNECTED_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How long the peer may take to read what is sent last.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -75,6 +78,27 @@ pub(crate) fn configure(stream: &TcpStream, idle: Duration) -> io::Result<()> {
         trace!("socket option: {error}");
     }
     Ok(())
+}
+
+/// Checks that a socket is connected once it has become writable.
+///
+/// When an ICMP message answers the SYN, Linux wakes who waits for the socket before it sets `SO_ERROR` (`tcp_v4_err`, since 5.17): no
+/// error does not mean success.
+pub(crate) async fn check_connected(stream: &TcpStream) -> io::Result<()> {
+    let connected = async {
+        loop {
+            if let Some(error) = stream.take_error()? {
+                return Err(error);
+            }
+            match stream.peer_addr() {
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                result => return result.map(drop),
+            }
+        }
+    };
+    timeout(CONNECTED_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::NotConnected)?
 }
 
 /// Makes a socket, or all that a listening one accepts, send a reset when it is closed, also by the kernel after SIGKILL.
@@ -147,4 +171,32 @@ pub(crate) fn watch_readable(source: impl AsFd) -> io::Result<AsyncFd<OwnedFd>> 
     let descriptor = source.as_fd().try_clone_to_owned()?;
     // SAFETY: the descriptor is owned by the result, which never replaces or closes it while it lives.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn socket_that_still_connects_is_not_connected() {
+        // Connections that are not accepted fill its queue, and it ignores the next SYN.
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+        listener.listen(0).expect("it is bound");
+        let address = listener.local_addr().expect("it is bound");
+        let connect = || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            socket.set_nonblocking(true).expect("a flag");
+            let _ = socket.connect(&address);
+            TcpStream::from_std(socket.into()).expect("a stream")
+        };
+        let accepted = connect();
+        check_connected(&accepted).await.expect("the queue has a place");
+        let ignored = connect();
+        assert!(timeout(Duration::from_millis(200), check_connected(&ignored)).await.is_err());
+        // Its next SYN is answered by a reset.
+        drop(listener);
+        let refused = check_connected(&ignored).await.map_err(|error| error.kind());
+        assert_eq!(refused, Err(io::ErrorKind::ConnectionRefused));
+    }
 }

@@ -31,7 +31,7 @@ use crate::keepalive;
 use crate::race::{alternate_families, race};
 use crate::relay::{ExitRecordError, Transforms};
 use crate::resolver::{nameservers, resolve};
-use crate::socket::{canonical, configure, reset_on_drop, send_last};
+use crate::socket::{canonical, check_connected, configure, reset_on_drop, send_last};
 use crate::trust::{InvitedClients, InvitedClientsError, KeyMatch};
 use clients::Clients;
 use own_addresses::OwnAddresses;
@@ -221,6 +221,7 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     reset_on_drop(&socket)?;
     let stream = socket.connect(address).await?;
+    check_connected(&stream).await?;
     configure(&stream, keepalive::IDLE)?;
     Ok(stream)
 }

@@ -17,7 +17,7 @@ use tracing::warn;
 use super::proxy_protocol::ProxyProtocol;
 use super::service_address::ServiceAddress;
 use crate::keepalive;
-use crate::socket::{close_on_drop, configure, reset_on_drop, write_all};
+use crate::socket::{check_connected, close_on_drop, configure, reset_on_drop, write_all};
 
 /// How long a server may take to accept the connection of a health check.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -141,7 +141,12 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
     for address in lookup_host(address).await? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         reset_on_drop(&socket)?;
-        match socket.connect(address).await {
+        let connected = async {
+            let stream = socket.connect(address).await?;
+            check_connected(&stream).await?;
+            Ok(stream)
+        };
+        match connected.await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

@@ -18,7 +18,7 @@ use crate::gateway::Gateway;
 use crate::handshake::{Negotiation, ResetAtStart};
 use crate::paths::{Blackholes, PathGate, PathName, Routes};
 use crate::race::{alternate_families, race};
-use crate::socket::{canonical, reset_on_drop};
+use crate::socket::{canonical, check_connected, reset_on_drop};
 
 /// Sockets created at once, at most: meanwhile the host's path-manager setting is changed, for some microseconds.
 const MAX_SOCKET_BATCH: usize = 64;
@@ -202,12 +202,12 @@ impl Dialer {
         }
         let stream = TcpStream::from_std(socket.into())?;
         stream.writable().await?;
-        match stream.take_error()? {
-            None => Ok(stream),
-            Some(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+        match check_connected(&stream).await {
+            Ok(()) => Ok(stream),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 Err(self.negotiation.reset_at_start(&stream).map_or(error, io::Error::from))
             }
-            Some(error) => Err(error),
+            Err(error) => Err(error),
         }
     }
 
