@@ -82,8 +82,8 @@ pub(crate) fn configure(stream: &TcpStream, idle: Duration) -> io::Result<()> {
 
 /// Checks that a socket is connected once it has become writable.
 ///
-/// When an ICMP message answers the SYN, Linux wakes who waits for the socket before it sets `SO_ERROR` (`tcp_v4_err`, since 5.17): no
-/// error does not mean success.
+/// When an ICMP message answers the SYN, Linux queues it, and so wakes who waits for the socket, before it sets `SO_ERROR` (`tcp_v4_err`,
+/// since 5.8): no error does not mean success.
 pub(crate) async fn check_connected(stream: &TcpStream) -> io::Result<()> {
     let connected = async {
         loop {
