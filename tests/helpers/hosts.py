@@ -300,9 +300,9 @@ class Capture:
     ):
         self.host, self.link, self.file = host, link, file
         self.filter, self.snap_length = filter, snap_length
+        self.log = host.directory / f"tcpdump-{link}.log"
 
     def __enter__(self) -> Capture:
-        self.log = self.host.directory / f"tcpdump-{self.link}.log"
         # Without immediate mode, packets wait in the ring for up to a second and are lost when tcpdump exits.
         options = ("--immediate-mode", "-s", self.snap_length, "-B", "32768", "-U", "-w", self.file)
         self.program = self.host.start("tcpdump", "-i", self.link, *options, self.filter, log=self.log.name)
@@ -325,12 +325,19 @@ class Capture:
         return b"".join(bytes.fromhex(line[0].replace(":", "")) for line in lines)
 
     def fields(self, *names: str, where: str = "tcp", preferences: tuple[str, ...] = ()) -> list[list[str]]:
-        """Fields of every matching packet, by tshark."""
-        options = [option for name in names for option in ("-e", name)]
-        options += [option for preference in preferences for option in ("-o", preference)]
-        arguments = ["-o", "tcp.desegment_tcp_streams:FALSE", "-Y", where, "-T", "fields", *options]
-        lines = tool("tshark", "-n", "-r", str(self.file), *arguments).splitlines()
-        return [line.split("\t") for line in lines]
+        """Those of packet_fields()."""
+        return packet_fields(self.file, *names, where=where, preferences=preferences)
+
+
+def packet_fields(
+    file: pathlib.Path, *names: str, where: str = "tcp", preferences: tuple[str, ...] = ()
+) -> list[list[str]]:
+    """Fields of every matching packet in a capture file, by tshark."""
+    options = [option for name in names for option in ("-e", name)]
+    options += [option for preference in preferences for option in ("-o", preference)]
+    arguments = ["-o", "tcp.desegment_tcp_streams:FALSE", "-Y", where, "-T", "fields", *options]
+    lines = tool("tshark", "-n", "-r", str(file), *arguments).splitlines()
+    return [line.split("\t") for line in lines]
 
 
 def reason_to_skip() -> str | None:

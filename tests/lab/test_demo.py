@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from gateways import cgroups_of
-from hosts import PLAIT, Capture, tool, wait_for
+from hosts import PLAIT, packet_fields, tool, wait_for
 from labs import left_of, needs_labs
 
 pytestmark = [pytest.mark.alone, needs_labs]
@@ -71,8 +71,8 @@ def test_untrusted_path_is_idle_until_first_flight_is_acknowledged(demo, mode):
     assert run_of(demo, mode)["first_payload_after_data_ack"] is True
 
     def first_time(link, where):
-        capture = Capture(None, link, demo[0] / mode / f"{link}.pcap")
-        return min(float(time) for (time,) in capture.fields("frame.time_epoch", where=where))
+        file = demo[0] / mode / f"{link}.pcap"
+        return min(float(time) for (time,) in packet_fields(file, "frame.time_epoch", where=where))
 
     acknowledged = first_time("eth", "tcp.srcport == 8443 && tcp.ack > 1 && tcp.options.mptcp.rawdataack")
     # In mode `sealed`, the first TCP stream on wlan is the witness, a connection of its own.

@@ -23,8 +23,8 @@ pub(crate) const BACKLOG: u32 = 4096;
 /// How long to wait for a full socket to become writable before trying anyway: at first, and at most.
 const WRITE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// How long a socket that has become writable may take to be connected, or to have its error: microseconds, unless the machine is busy.
-const CONNECTED_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the kernel may take to set `SO_ERROR` of a socket that it has woken: microseconds, unless the machine is busy.
+const SO_ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the peer may take to read what is sent last.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,10 +36,23 @@ pub(crate) fn has_mptcp() -> bool {
 
 /// A listener for programs, on an ordinary TCP socket.
 pub(crate) fn tcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = tcp_socket(address)?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// Connects by an ordinary TCP socket, which resets from the start.
+pub(crate) async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = tcp_socket(address)?;
+    reset_on_drop(&socket)?;
+    let stream = socket.connect(address).await?;
+    check_connected(&stream).await?;
+    Ok(stream)
+}
+
+fn tcp_socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
 }
 
 /// A socket on a port of loopback, which may receive what is for others (`IP_TRANSPARENT`). Takes CAP_NET_ADMIN.
@@ -98,7 +111,7 @@ pub(crate) async fn check_connected(stream: &TcpStream) -> io::Result<()> {
             }
         }
     };
-    timeout(CONNECTED_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::NotConnected)?
+    timeout(SO_ERROR_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::NotConnected)?
 }
 
 /// Makes a socket, or all that a listening one accepts, send a reset when it is closed, also by the kernel after SIGKILL.

@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use plait_proto::codec::records::ExitRecord;
 use plait_proto::exit::{ConnectFailure, Destination, Host, MessageError, encode_outcome};
 use plait_proto::identity::PublicKey;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::warn;
 
@@ -31,7 +31,7 @@ use crate::keepalive;
 use crate::race::{alternate_families, race};
 use crate::relay::{ExitRecordError, Transforms};
 use crate::resolver::{nameservers, resolve};
-use crate::socket::{canonical, check_connected, configure, reset_on_drop, send_last};
+use crate::socket::{canonical, configure, connect_tcp, send_last};
 use crate::trust::{InvitedClients, InvitedClientsError, KeyMatch};
 use clients::Clients;
 use own_addresses::OwnAddresses;
@@ -218,10 +218,7 @@ async fn gone(far: &TcpStream) {
 }
 
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    reset_on_drop(&socket)?;
-    let stream = socket.connect(address).await?;
-    check_connected(&stream).await?;
+    let stream = connect_tcp(address).await?;
     configure(&stream, keepalive::IDLE)?;
     Ok(stream)
 }

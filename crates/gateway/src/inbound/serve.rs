@@ -82,7 +82,7 @@ impl Gateway {
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let names = self.names(local_port(&listener));
         let service = Service::Server(Arc::new(Server::new(&ServiceSettings::new(to, proxy))));
-        self.serve_inbound(listener, InboundServices::single(names, service))
+        self.serve_inbound_services(listener, InboundServices::single(names, service))
     }
 
     /// Starts services on a listener. The task that is returned carries each connection to the one that its client asks for,
@@ -96,10 +96,10 @@ impl Gateway {
         services: &[ServiceSettings],
     ) -> Result<impl Future<Output = ()> + Send + 'static + use<>, StartError> {
         let services = InboundServices::new(services, local_port(&listener), self.policy())?;
-        Ok(self.serve_inbound(listener, services))
+        Ok(self.serve_inbound_services(listener, services))
     }
 
-    fn serve_inbound(
+    fn serve_inbound_services(
         self: &Arc<Self>,
         listener: TcpListener,
         services: InboundServices,

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plait_proto::identity::PublicKey;
-use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::proxy_protocol::ProxyProtocol;
 use super::service_address::ServiceAddress;
 use crate::keepalive;
-use crate::socket::{check_connected, close_on_drop, configure, reset_on_drop, write_all};
+use crate::socket::{close_on_drop, configure, connect_tcp, write_all};
 
 /// How long a server may take to accept the connection of a health check.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -139,14 +139,7 @@ impl fmt::Display for Server {
 async fn connect(address: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in lookup_host(address).await? {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        reset_on_drop(&socket)?;
-        let connected = async {
-            let stream = socket.connect(address).await?;
-            check_connected(&stream).await?;
-            Ok(stream)
-        };
-        match connected.await {
+        match connect_tcp(address).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
