@@ -23,6 +23,11 @@
  */
 #define MIN_UNSENT (32 << 10)
 #define MIN_UNSENT_TIME (8 * 20000)
+/*
+ * The shortest round trip from which a rate is computed, in units of 1/8 us, 5 ms: on a shorter one with an empty queue, the congestion
+ * window tells nothing of the rate, and the kernel would hand all that is to be sent to one subflow.
+ */
+#define MIN_ROUND_TRIP (8 * 5000)
 
 /* Subflows of a connection beyond which further ones are not considered. */
 #define MAX_SUBFLOWS 8
@@ -66,6 +71,8 @@ static __always_inline __u32 unsent_limit(struct bpf_sock_ops *ctx, struct mptcp
 
 	if (!own)
 		return limit;
+	if (own < MIN_ROUND_TRIP)
+		own = MIN_ROUND_TRIP;
 	if (window * MIN_UNSENT_TIME / own > limit)
 		limit = window * MIN_UNSENT_TIME / own;
 	if (slowest > own)
