@@ -62,9 +62,9 @@ def start(household):
     assert done.returncode == 0, done.stderr
 
 
-def wait_for_ipv6(host, address: str):
-    """Until this host resolves a neighbor's address: not before its link-local address is known to be unique (RFC 4862)."""
-    wait_for("IPv6", lambda: host.run("ping", "-c", "1", "-W", "1", address).returncode == 0)
+def wait_until_reachable(host, address: str):
+    """By IPv6 from this host, which resolves no neighbor's address before its link-local address is known to be unique (RFC 4862)."""
+    wait_for(f"ping to {address}", lambda: host.run("ping", "-c", "1", "-W", "1", address).returncode == 0)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_nothing_leaves_while_the_daemon_starts_reloads_ends_and_is_killed(
     household.start_web(documents)
     household.set_up_exit()
     # Packets sent before the provider's address is resolved are queued, and would leave once it is: when the kill switch is on.
-    wait_for_ipv6(household.router, FAR6)
+    wait_until_reachable(household.router, FAR6)
     with everything_outside(household) as before, attempting(household):
         time.sleep(0.3)
     shown = " ".join(info for *_, info in before)
@@ -106,8 +106,8 @@ def test_errors_about_answers_of_resolvers_do_not_leave(household):
     """To a program that no longer waits for it: an ICMP error quotes the answer, and with it the name. The resolvers are in the network of
     an uplink, which is reached without plait."""
     household.set_up_exit()
-    wait_for_ipv6(household.router, "fd50::11")
-    wait_for_ipv6(household.hosts["isp1"], "2a00:78:1::2")
+    wait_until_reachable(household.router, "fd50::11")
+    wait_until_reachable(household.hosts["isp1"], "2a00:78:1::2")
     start(household)
     kill(household)
     answer = UDP(sport=53, dport=50000) / DNS(qr=1, qd=DNSQR(qname=NAME))
