@@ -1,9 +1,11 @@
 """`plait lab traffic`: flows and periodic messages over an emulated link."""
 
 import json
+import re
+import subprocess
 
 import pytest
-from hosts import PLAIT
+from hosts import PLAIT, wait_for
 from labs import lab_command, needs_labs, two_hosts, up  # noqa: F401
 
 pytestmark = needs_labs
@@ -72,3 +74,21 @@ def test_failures_are_reported(lab):
     assert report["failed"] == 2 and "refused" in report["flows"][0]["error"]
     done = lab_command("traffic", "flows", "10.77.1.2:5400", "--sizes", "many")
     assert done.returncode == 2 and "expected web-search, data-mining" in done.stderr
+    report = traffic(lab, "flows", "10.77.1.2:5400", "--count", "1", "--congestion-control", "none", code=1)
+    assert "cannot use the congestion control none" in report["flows"][0]["error"]
+
+
+def test_connections_have_the_congestion_control(up):  # noqa: F811
+    lab = up(two_hosts(LINK) + SERVICE.replace('"serve"', '"serve", "--congestion-control", "reno"'))
+    given = ("--sizes", "3MB", "--count", "1", "--congestion-control", "reno")
+    flows = [PLAIT, "lab", "traffic", "flows", "10.77.1.2:5400", *given]
+    command = [PLAIT, "lab", "exec", "--lab", lab["id"], "client", "--", "mptcpize", "run", *flows]
+
+    def algorithms(host: str) -> list[str]:
+        sockets = lab_command("exec", "--lab", lab["id"], host, "--", "ss", "-tin", "state", "established")
+        return re.findall(r"\b(?:reno|cubic|bbr)\b", sockets.stdout)
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as client:
+        for host in ("client", "server"):
+            wait_for(f"a connection of {host} with reno", lambda: algorithms(host) == ["reno"])  # noqa: B023
+        assert client.wait(60) == 0

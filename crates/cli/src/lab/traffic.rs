@@ -34,6 +34,16 @@ struct ServeArgs {
     /// The TCP port
     #[arg(long, value_name = "N", default_value_t = 5400)]
     port: u16,
+    #[command(flatten)]
+    connections: ConnectionArgs,
+}
+
+#[derive(clap::Args)]
+struct ConnectionArgs {
+    /// Congestion control of the connections, such as cubic, or plait_ecf after `plait sched load ecf` [default: the
+    /// host's]
+    #[arg(long, value_name = "NAME")]
+    congestion_control: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -62,6 +72,8 @@ struct FlowsArgs {
     /// Seed of sizes and times [default: PLAIT_SEED, else random]
     #[arg(long, value_name = "N")]
     seed: Option<Seed>,
+    #[command(flatten)]
+    connections: ConnectionArgs,
     /// How long a flow may wait for the network
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = plait_config::parse_time)]
     timeout: Duration,
@@ -84,6 +96,8 @@ struct PeriodicArgs {
     /// Delay above which a message is late
     #[arg(long, value_name = "TIME", value_parser = plait_config::parse_delay)]
     deadline: Option<Duration>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     /// How long to wait for the network
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = plait_config::parse_time)]
     timeout: Duration,
@@ -91,15 +105,16 @@ struct PeriodicArgs {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Serve(args) => serve(&args),
+        Command::Serve(args) => serve(args),
         Command::Flows(args) => flows(args),
-        Command::Periodic(args) => periodic(&args),
+        Command::Periodic(args) => periodic(args),
     }
 }
 
-fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, args.port));
-    let server = Server::listen(address).with_context(|| format!("cannot listen on port {}", args.port))?;
+    let server = Server::listen(address, args.connections.congestion_control)
+        .with_context(|| format!("cannot listen on port {}", args.port))?;
     server.run().context("cannot accept connections")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -112,6 +127,7 @@ fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
         arrivals: args.load.map_or(Arrivals::Parallel(args.parallel), Arrivals::Load),
         direction: if args.upload { TransferDirection::Upload } else { TransferDirection::Download },
         small: args.small,
+        congestion_control: args.connections.congestion_control,
         timeout: positive("--timeout", args.timeout)?,
     };
     let report = workload.run(args.server, args.seed.map_or_else(inherited_seed, Ok)?);
@@ -120,12 +136,13 @@ fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The exit status is 1 if a message was lost.
-fn periodic(args: &PeriodicArgs) -> anyhow::Result<ExitCode> {
+fn periodic(args: PeriodicArgs) -> anyhow::Result<ExitCode> {
     let periodic = Periodic {
         interval: positive("--interval", args.interval)?,
         size: args.size,
         duration: positive("--for", args.duration)?,
         deadline: args.deadline,
+        congestion_control: args.connection.congestion_control,
         timeout: positive("--timeout", args.timeout)?,
     };
     let report = periodic.run(args.server).with_context(|| format!("cannot connect to {}", args.server))?;

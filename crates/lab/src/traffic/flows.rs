@@ -33,6 +33,8 @@ pub struct Workload {
     pub direction: TransferDirection,
     /// Flows up to this size are summarised as small ones.
     pub small: FlowSize,
+    /// The congestion control of their connections; `None`: the host's.
+    pub congestion_control: Option<String>,
     /// How long a flow may wait for the network before it fails.
     pub timeout: Duration,
 }
@@ -124,12 +126,27 @@ impl Workload {
     pub fn run(&self, server: SocketAddr, seed: Seed) -> FlowsReport {
         let planned = self.plan(seed);
         let started = Instant::now();
-        let transfer = |size| transfer(server, self.direction, size, self.timeout);
+        let transfer = |size| self.transfer(server, size);
         let flows = match self.arrivals {
             Arrivals::Load(_) => run_at_times(&planned, started, &transfer),
             Arrivals::Parallel(parallel) => run_in_turn(&planned, parallel, started, &transfer),
         };
         self.report(flows, started.elapsed(), seed)
+    }
+
+    fn transfer(&self, server: SocketAddr, size: u64) -> io::Result<()> {
+        let mut connection = connect(server, self.congestion_control.as_deref(), self.timeout)?;
+        match self.direction {
+            TransferDirection::Download => {
+                Request::Download(size).write(&connection)?;
+                receive(&connection, size)
+            }
+            TransferDirection::Upload => {
+                Request::Upload(size).write(&connection)?;
+                send(&connection, size)?;
+                connection.read_exact(&mut [0])
+            }
+        }
     }
 
     fn plan(&self, seed: Seed) -> Vec<Planned> {
@@ -280,26 +297,6 @@ fn timed(size: u64, started: Instant, transfer: impl Fn(u64) -> io::Result<()>) 
     }
 }
 
-fn transfer(
-    server: SocketAddr,
-    direction: TransferDirection,
-    size: u64,
-    timeout: Duration,
-) -> io::Result<()> {
-    let mut connection = connect(server, timeout)?;
-    match direction {
-        TransferDirection::Download => {
-            Request::Download(size).write(&connection)?;
-            receive(&connection, size)
-        }
-        TransferDirection::Upload => {
-            Request::Upload(size).write(&connection)?;
-            send(&connection, size)?;
-            connection.read_exact(&mut [0])
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Server;
@@ -308,11 +305,19 @@ mod tests {
     fn workload(sizes: &str, count: u32, arrivals: Arrivals, direction: TransferDirection) -> Workload {
         let small = "10kB".parse().expect("a size");
         let sizes = sizes.parse().expect("sizes");
-        Workload { sizes, count, arrivals, direction, small, timeout: Duration::from_secs(20) }
+        Workload {
+            sizes,
+            count,
+            arrivals,
+            direction,
+            small,
+            congestion_control: None,
+            timeout: Duration::from_secs(20),
+        }
     }
 
     fn server() -> SocketAddr {
-        let server = Server::listen(([127, 0, 0, 1], 0).into()).expect("a port");
+        let server = Server::listen(([127, 0, 0, 1], 0).into(), None).expect("a port");
         let address = server.address().expect("an address");
         thread::spawn(move || server.run());
         address
@@ -347,7 +352,7 @@ mod tests {
 
     #[test]
     fn failures_are_reported_not_counted() {
-        let closed = Server::listen(([127, 0, 0, 1], 0).into()).and_then(|server| server.address());
+        let closed = Server::listen(([127, 0, 0, 1], 0).into(), None).and_then(|server| server.address());
         let workload = workload("1kB", 3, Arrivals::Parallel(1), TransferDirection::Download);
         let report = workload.run(closed.expect("an address"), Seed(1));
         assert_eq!((report.failed, report.bytes, report.all.completion_ms.count), (3, 0, 0));

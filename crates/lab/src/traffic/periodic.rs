@@ -12,7 +12,7 @@ use super::distribution::Distribution;
 use super::request::{Request, STAMP, connect, now};
 
 /// Messages to be sent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Periodic {
     /// The time between two messages.
     pub interval: Duration,
@@ -22,6 +22,8 @@ pub struct Periodic {
     pub duration: Duration,
     /// The delay above which a message is late.
     pub deadline: Option<Duration>,
+    /// The congestion control of the connection; `None`: the host's.
+    pub congestion_control: Option<String>,
     /// How long to wait for the network.
     pub timeout: Duration,
 }
@@ -67,7 +69,7 @@ impl Periodic {
     /// # Errors
     /// It cannot be connected to. Later errors are in the report.
     pub fn run(&self, server: SocketAddr) -> io::Result<PeriodicReport> {
-        let mut connection = connect(server, self.timeout)?;
+        let mut connection = connect(server, self.congestion_control.as_deref(), self.timeout)?;
         Request::Messages(self.size).write(&connection)?;
         let reader = connection.try_clone()?;
         let receive = thread::Builder::new().name("stamps".into()).spawn(move || receive(&reader))?;
@@ -148,12 +150,19 @@ mod tests {
 
     #[test]
     fn messages_arrive_at_the_interval() {
-        let server = Server::listen(([127, 0, 0, 1], 0).into()).expect("a port");
+        let server = Server::listen(([127, 0, 0, 1], 0).into(), None).expect("a port");
         let address = server.address().expect("an address");
         thread::spawn(move || server.run());
         let (interval, duration) = (Duration::from_millis(10), Duration::from_millis(200));
         let timeout = Duration::from_secs(20);
-        let periodic = Periodic { interval, size: 172, duration, deadline: Some(timeout), timeout };
+        let periodic = Periodic {
+            interval,
+            size: 172,
+            duration,
+            deadline: Some(timeout),
+            congestion_control: None,
+            timeout,
+        };
         let report = periodic.run(address).expect("a connection");
         assert_eq!((report.messages, report.lost, report.late_fraction), (20, 0, Some(0.0)), "{report:?}");
         assert_eq!(report.delay_ms.count, 20);
@@ -164,7 +173,14 @@ mod tests {
         let ms = |times: [u64; 4]| times.map(|ms| ms * 1_000_000);
         let second = Duration::from_secs(1);
         let deadline = Some(Duration::from_millis(150));
-        let periodic = Periodic { interval: second, size: 1, duration: second, deadline, timeout: second };
+        let periodic = Periodic {
+            interval: second,
+            size: 1,
+            duration: second,
+            deadline,
+            congestion_control: None,
+            timeout: second,
+        };
         let report = periodic.report(&ms([0, 20, 40, 60]), &ms([10, 30, 250, 0])[..3], None);
         assert_eq!((report.lost, report.late_fraction, report.longest_gap_ms), (1, Some(0.5), Some(220.0)));
         // Delays of 10, 10 and 210 ms: 0, and then 200 / 16.

@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustix::net::sockopt;
+
 /// 16 bytes: [`MAGIC`], the kind, three zero bytes, and a size in network order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
@@ -53,12 +55,24 @@ impl Request {
 }
 
 /// Connects to a server; this and each read and write may take `timeout`.
-pub(super) fn connect(server: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+pub(super) fn connect(
+    server: SocketAddr,
+    congestion_control: Option<&str>,
+    timeout: Duration,
+) -> io::Result<TcpStream> {
     let connection = TcpStream::connect_timeout(&server, timeout)?;
+    set_congestion_control(&connection, congestion_control)?;
     connection.set_nodelay(true)?;
     connection.set_read_timeout(Some(timeout))?;
     connection.set_write_timeout(Some(timeout))?;
     Ok(connection)
+}
+
+/// Sets the congestion control of a connection, and of subflows that the kernel adds later.
+pub(super) fn set_congestion_control(connection: &TcpStream, name: Option<&str>) -> io::Result<()> {
+    let Some(name) = name else { return Ok(()) };
+    sockopt::set_tcp_congestion(connection, name)
+        .map_err(|error| io::Error::other(format!("cannot use the congestion control {name}: {error}")))
 }
 
 /// CLOCK_MONOTONIC, which all network namespaces of a machine share, in nanoseconds.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::request::{Request, STAMP, now};
+use super::request::{Request, STAMP, now, set_congestion_control};
 
 /// Connections at a time; further ones are closed.
 pub(super) const MAX_CONNECTIONS: usize = 4096;
@@ -19,15 +19,18 @@ pub(super) const BLOCK: usize = 1 << 16;
 /// Answers [`Workload`](super::Workload) and [`Periodic`](super::Periodic). It sends whatever amount clients ask for: for
 /// networks of a lab only.
 #[derive(Debug)]
-pub struct Server(TcpListener);
+pub struct Server {
+    listener: TcpListener,
+    congestion_control: Option<String>,
+}
 
 impl Server {
-    /// Listens.
+    /// Listens. `congestion_control` is that of the connections; `None`: the host's.
     ///
     /// # Errors
     /// Those of `bind` and `listen`.
-    pub fn listen(address: SocketAddr) -> io::Result<Self> {
-        TcpListener::bind(address).map(Self)
+    pub fn listen(address: SocketAddr, congestion_control: Option<String>) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(address)?, congestion_control })
     }
 
     /// Where it listens.
@@ -35,21 +38,22 @@ impl Server {
     /// # Errors
     /// Those of `getsockname`.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.listener.local_addr()
     }
 
     /// Answers until the process ends.
     ///
     /// # Errors
-    /// A connection cannot be accepted, or no thread started for it.
+    /// A connection cannot be accepted, the kernel has no such congestion control, or no thread can be started.
     pub fn run(&self) -> io::Result<()> {
         let open = Arc::new(AtomicUsize::new(0));
-        for connection in self.0.incoming() {
+        for connection in self.listener.incoming() {
             let connection = connection?;
             if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
                 open.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
+            set_congestion_control(&connection, self.congestion_control.as_deref())?;
             let open = Arc::clone(&open);
             let answer = move || {
                 // The client notices, and reports it.
