@@ -18,6 +18,7 @@ from gateways import cgroup_mount
 from hosts import PLAIT
 
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+SCHEDULERS = "schedulers by BPF (struct_ops)"
 SETTING = "net.ipv4.tcp_congestion_control"
 PINS = pathlib.Path("/run/plait/bpf/congestion")
 RECORDS = pathlib.Path("/run/plait/congestion")
@@ -40,14 +41,19 @@ def unload_all():
         subprocess.run([PLAIT, command, "unload", "--all"], check=True, capture_output=True)
 
 
-@contextlib.contextmanager
-def none_loaded(feature: str):
-    """Within this context, no other test uses plait's algorithms; none is loaded before and after. Skips the test if
-    `plait doctor` lacks the feature."""
+def skip_without(feature: str):
+    """Skips the test if `plait doctor` lacks the feature."""
     features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
     found = next(each for each in features if each["name"] == feature)
     if not found["present"]:
         pytest.skip(found["detail"])
+
+
+@contextlib.contextmanager
+def none_loaded(feature: str):
+    """Within this context, no other test uses plait's algorithms; none is loaded before and after. Skips the test if
+    `plait doctor` lacks the feature."""
+    skip_without(feature)
     # The shared file also serves as the lock: a separate lock file would remain afterwards.
     with AVAILABLE.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

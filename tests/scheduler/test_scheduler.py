@@ -20,6 +20,7 @@ from disturbance import measuring
 from hosts import PLAIT, REPOSITORY, Pair, reason_to_skip, tool, unique_id, wait_for
 from kernel_algorithms import (
     PINS,
+    SCHEDULERS,
     SETTING,
     available,
     enter,
@@ -143,7 +144,7 @@ class EmulatedPair(Pair):
 @pytest.fixture
 def unloaded():
     """No scheduler is loaded."""
-    with none_loaded("schedulers by BPF (struct_ops)"):
+    with none_loaded(SCHEDULERS):
         yield
 
 
