@@ -5,7 +5,7 @@ import json
 import pytest
 from gateways import report_of
 from hosts import PLAIT, wait_for
-from kernel_algorithms import AVAILABLE, SCHEDULERS, skip_without
+from kernel_algorithms import AVAILABLE, SCHEDULER_FEATURE, skip_without
 from streams import assert_echo, connect_by_socks, start_gateways
 
 
@@ -49,7 +49,7 @@ def test_bbr_is_used_only_if_it_is_chosen(pair, default, options, expected):
 
 def test_ecf_is_the_default(pair):
     """With cubic, of which users of bbr are told."""
-    skip_without(SCHEDULERS)
+    skip_without(SCHEDULER_FEATURE)
     set_default(pair, "bbr")
     serve, proxy = start_gateways(pair)
     client = connect_by_socks(pair)
@@ -69,7 +69,7 @@ def test_unknown_algorithm_is_an_error(pair):
 
 def test_scheduler_lasts_as_long_as_its_gateway(pair):
     """Also one that is killed; connections of another gateway keep theirs."""
-    skip_without(SCHEDULERS)
+    skip_without(SCHEDULER_FEATURE)
     serve, proxy = start_gateways(pair, "--scheduler", "ecf")
     of_server, of_client = f"plait_e{serve.pid}", f"plait_e{proxy.pid}"
     client = connect_by_socks(pair)

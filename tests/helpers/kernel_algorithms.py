@@ -18,7 +18,7 @@ from gateways import cgroup_mount
 from hosts import PLAIT
 
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-SCHEDULERS = "schedulers by BPF (struct_ops)"
+SCHEDULER_FEATURE = "schedulers by BPF (struct_ops)"
 SETTING = "net.ipv4.tcp_congestion_control"
 PINS = pathlib.Path("/run/plait/bpf/congestion")
 RECORDS = pathlib.Path("/run/plait/congestion")

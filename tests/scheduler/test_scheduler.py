@@ -20,7 +20,7 @@ from disturbance import measuring
 from hosts import PLAIT, REPOSITORY, Pair, reason_to_skip, tool, unique_id, wait_for
 from kernel_algorithms import (
     PINS,
-    SCHEDULERS,
+    SCHEDULER_FEATURE,
     SETTING,
     available,
     enter,
@@ -144,7 +144,7 @@ class EmulatedPair(Pair):
 @pytest.fixture
 def unloaded():
     """No scheduler is loaded."""
-    with none_loaded(SCHEDULERS):
+    with none_loaded(SCHEDULER_FEATURE):
         yield
 
 
