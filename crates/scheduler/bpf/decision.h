@@ -26,6 +26,8 @@
 #define NEAR 1000u
 /* A burst that takes no longer than this on a near path, us, delays nothing for long. */
 #define NEAR_BURST_TIME 200000u
+/* A closed path on which a burst takes longer than this, us, is opened only for two of them: the second may be late by as much. */
+#define SLOW_BURST_TIME 300000u
 /*
  * Not used beside another path whose round trip is shorter by more than this, us, however much there is to send: what the program reads
  * next would wait for most of this time.
@@ -151,8 +153,11 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	if (question->is_open) {
 		queued += queued / 4;
 		window += window / 4;
+	} else if (sending_time(question->mine.rate) > SLOW_BURST_TIME) {
+		/* The kernel may hand it another burst after it was closed again. */
+		time += sending_time(question->mine.rate);
 	}
-	if (others > queued)
+	if (carried(question->best.rate, time) > queued)
 		return close_by(question, PLAIT_REASON_LATE);
 	/* While a buffer is full, the others lose time; but the burst itself is not theirs to send. */
 	if (others > send_buffer + PLAIT_BURST)
