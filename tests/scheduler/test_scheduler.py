@@ -20,6 +20,7 @@ from disturbance import measuring
 from hosts import PLAIT, REPOSITORY, Pair, reason_to_skip, tool, unique_id, wait_for
 from kernel_algorithms import (
     PINS,
+    RECORDS,
     SCHEDULER_FEATURE,
     SETTING,
     available,
@@ -232,6 +233,18 @@ def test_namespace_returns_to_its_setting_after_schedulers_and_algorithms(net):
     assert setting(net.client) == "reno"
 
 
+def test_unload_forgets_removed_namespaces(net):
+    name = f"{net.client.name}-x"
+    tool("ip", "netns", "add", name)
+    try:
+        sched("use", "ecf", "--netns", name)
+        assert len(list(RECORDS.iterdir())) == 1
+    finally:
+        tool("ip", "netns", "del", name)
+    sched("unload", "ecf")
+    assert not RECORDS.exists()
+
+
 def algorithms(host) -> set[str]:
     """The algorithms of the subflows of a host."""
     command = host.command(PLAIT, "cc", "show", "--json")
@@ -269,6 +282,21 @@ def test_control_group_uses_one_scheduler_or_algorithm(net):
             wait_for("closed connection", lambda: not algorithms(net.client))
         sched("disable", "--cgroup", directory)
         assert not list(PINS.glob("*@*"))
+
+
+def test_control_group_measures_idle_paths(make_emulated):
+    """Those of the namespace in which the scheduler is enabled: the first download uses both."""
+    pair = make_emulated(*EQUAL)
+    # Unlike `ip netns exec`, nsenter keeps the cgroup hierarchy mounted.
+    command = ["nsenter", f"--net=/run/netns/{pair.server.name}", PLAIT, "sched"]
+    with group("idle") as directory, measuring(STALL):
+        enter(directory)
+        tool(*command, "use", "ecf", "--cgroup", str(directory))
+        assert len(list(PINS.glob("ecf:egress-*"))) > 1
+        _, wlan = pair.download(5_000_000)
+        assert wlan > 0.3, f"wlan carried {wlan:.1%}"
+        tool(*command, "disable", "--cgroup", str(directory))
+        assert not list(PINS.glob("ecf:egress-*"))
 
 
 @pytest.mark.alone  # Another test's `doctor --clean` would remove them first.

@@ -87,7 +87,10 @@ pub(crate) fn print_loaded(
 pub(crate) fn enable(algorithm: impl KernelAlgorithm, target: &Target, as_json: bool) -> anyhow::Result<()> {
     let registry = Registry::find()?;
     let target = match &target.cgroup {
-        Some(group) => format!("control group {}", registry.enable_for_cgroup(algorithm, group)?.display()),
+        Some(group) => {
+            let path = registry.enable_for_cgroup(algorithm, group, &target.namespace()?)?;
+            format!("control group {}", path.display())
+        }
         None => {
             registry.enable_for_namespace(algorithm, &target.namespace()?)?;
             target.namespace_name()

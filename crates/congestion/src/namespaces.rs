@@ -53,6 +53,11 @@ pub(crate) fn enabled<A: KernelAlgorithm>(namespace: &NetNs) -> Result<Option<A>
     inside(namespace, || Ok(A::named(&setting()?)))
 }
 
+/// Whether an algorithm of any kind is enabled for new sockets of a namespace.
+pub(crate) fn is_in_use(namespace: &NetNs) -> Result<bool, Error> {
+    inside(namespace, || Ok(setting()?.starts_with(PREFIX)))
+}
+
 /// Whether the algorithm is registered in the kernel, by plait or another program.
 pub(crate) fn is_available(kernel_name: &str) -> Result<bool, Error> {
     let names = fs::read_to_string(AVAILABLE).map_err(Error::file("read", AVAILABLE))?;

@@ -124,17 +124,19 @@ impl<A: KernelAlgorithm> Registry<A> {
         }
         self.unpin(algorithm.name())?;
         self.remove_orphans()?;
+        self.remove_unused_settings()?;
         wait_until_removed(algorithm.kernel_name())?;
         Ok(Unloaded { sockets })
     }
 
     /// Enables an algorithm for the sockets of a control group that connect or are accepted from now on, with all their
-    /// subflows, regardless of what the programs request. Loads it if needed. Returns the path of the group from the
-    /// root of the hierarchy.
+    /// subflows, regardless of what the programs request. Loads it if needed. `namespace` is the network namespace of the
+    /// group's programs, whose paths the algorithm may measure. Returns the path of the group from the root of the
+    /// hierarchy.
     ///
     /// # Errors
     /// As [`load`](Registry::load); the control group does not exist.
-    pub fn enable_for_cgroup(&self, algorithm: A, group: &Path) -> Result<PathBuf, Error> {
+    pub fn enable_for_cgroup(&self, algorithm: A, group: &Path, namespace: &NetNs) -> Result<PathBuf, Error> {
         let (path, group) = cgroup::open(group)?;
         let id = cgroups::id(&path, &group)?;
         let _lock = self.lock()?;
@@ -150,6 +152,8 @@ impl<A: KernelAlgorithm> Registry<A> {
                 self.unpin(&other)?;
             }
         }
+        self.attach_to_interfaces(algorithm, namespace)?;
+        self.detach_unused()?;
         Ok(path)
     }
 
@@ -162,7 +166,8 @@ impl<A: KernelAlgorithm> Registry<A> {
         let _lock = self.lock()?;
         self.load_locked(algorithm, || algorithm.load())?;
         namespaces::enable(&self.saved_settings(), namespace, algorithm.kernel_name())?;
-        self.attach_to_interfaces(algorithm, namespace)
+        self.attach_to_interfaces(algorithm, namespace)?;
+        self.detach_unused()
     }
 
     /// The file of a map or program of a loaded algorithm, one of its [`PARTS`](KernelAlgorithm::PARTS).
@@ -185,6 +190,7 @@ impl<A: KernelAlgorithm> Registry<A> {
                 disabled = Some(algorithm);
             }
         }
+        self.detach_unused()?;
         let name = path.display().to_string();
         disabled
             .map(|algorithm| (path, algorithm))
@@ -199,10 +205,7 @@ impl<A: KernelAlgorithm> Registry<A> {
         let _lock = self.lock()?;
         let disabled = namespaces::disable(&self.saved_settings(), namespace)?;
         let disabled: A = disabled.ok_or_else(|| Error::not_in_use::<A>("the network namespace"))?;
-        let links = egress_links(disabled, namespace.identity().map_err(Error::Namespace)?.inode);
-        for pin in self.pins()?.iter().filter(|pin| pin.starts_with(&links)) {
-            self.unpin(pin)?;
-        }
+        self.detach_unused()?;
         Ok(disabled)
     }
 
@@ -257,14 +260,29 @@ impl<A: KernelAlgorithm> Registry<A> {
                 removed.push(self.directory().join(pin));
             }
         }
-        for saved in entries(&self.saved_settings())? {
-            if !saved.parse().is_ok_and(|inode| existing.contains(&inode)) {
-                let path = self.saved_settings().join(saved);
-                fs::remove_file(&path).map_err(Error::file("remove", &path))?;
-                removed.push(path);
+        removed.extend(self.remove_unused_settings()?);
+        Ok(removed)
+    }
+
+    /// Removes the saved sysctls of namespaces that use no algorithm: they no longer exist, or have the number of one that did.
+    fn remove_unused_settings(&self) -> Result<Vec<PathBuf>, Error> {
+        let (saved, mut used) = (entries(&self.saved_settings())?, Vec::new());
+        if saved.is_empty() {
+            return Ok(Vec::new());
+        }
+        for namespace in netns::all() {
+            if namespaces::is_in_use(&namespace)? {
+                used.push(namespace.identity().map_err(Error::Namespace)?.inode);
             }
         }
-        Ok(removed)
+        let unused =
+            saved.into_iter().filter(|saved| !saved.parse().is_ok_and(|inode| used.contains(&inode)));
+        let remove = |name| {
+            let path = self.saved_settings().join(name);
+            fs::remove_file(&path).map_err(Error::file("remove", &path))?;
+            Ok(path)
+        };
+        unused.map(remove).collect()
     }
 
     fn load_locked(&self, algorithm: A, load: impl FnOnce() -> Result<Object, Error>) -> Result<bool, Error> {
@@ -301,6 +319,26 @@ impl<A: KernelAlgorithm> Registry<A> {
         for (if_index, link) in attached {
             let path = self.directory().join(format!("{links}{if_index}"));
             bpf_link::pin(link.as_fd(), &path).map_err(Error::file("pin", &path))?;
+        }
+        Ok(())
+    }
+
+    /// Detaches programs from the interfaces of namespaces that do not use their algorithm, unless a control group does.
+    fn detach_unused(&self) -> Result<(), Error> {
+        let uses = self.uses()?;
+        let is_used = |algorithm: A, interfaces_of: u64| {
+            uses.iter().any(|(other, by)| match by {
+                Use::ControlGroup { .. } => *other == algorithm,
+                Use::Namespace { inode, .. } => *other == algorithm && *inode == interfaces_of,
+            })
+        };
+        for pin in self.pins()? {
+            let algorithm = pin.split_once(':').and_then(|(name, _)| A::named(name));
+            if let (Some(algorithm), Some(inode)) = (algorithm, egress_namespace(&pin))
+                && !is_used(algorithm, inode)
+            {
+                self.unpin(&pin)?;
+            }
         }
         Ok(())
     }
