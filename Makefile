@@ -88,7 +88,7 @@ bench: test-deps build ## Benchmark transforms, policies, throughput, set-up, an
 	target/venv/bin/python bench/congestion.py
 
 # QUICK=1 shortens every experiment (half an hour in all); ONLY="NAME ..." runs some of them; OPTIONS="--resume --seed 2".
-reproduce: test-deps build ## Run the published experiments and write the results pages (seven hours, root)
+reproduce: test-deps build ## Run the published experiments and write the results pages (eight hours, root)
 	cargo build --release --locked -p plait-bench
 	scripts/reproduce $(OPTIONS)
 

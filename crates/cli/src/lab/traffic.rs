@@ -40,7 +40,7 @@ struct ServeArgs {
 
 #[derive(clap::Args)]
 struct ConnectionArgs {
-    /// Congestion control of the connections, such as cubic, or plait_ecf after `plait sched load ecf` [default: the
+    /// Congestion control of the connections, such as cubic, or plait_lia after `plait cc load lia` [default: the
     /// host's]
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
