@@ -21,7 +21,7 @@ from kernel_algorithms import (
     enter,
     group,
     kill_commands,
-    none_loaded,
+    no_algorithms_loaded,
     setting,
 )
 from package import PYTHON, examples, install
@@ -44,7 +44,7 @@ def cc(*words, host=None, check=True) -> dict | subprocess.CompletedProcess:
 @pytest.fixture
 def net(pair):
     """A pair of hosts, while no other test uses the kernel's algorithms and none of plait's is loaded."""
-    with none_loaded("congestion control by BPF (struct_ops)"):
+    with no_algorithms_loaded("congestion control by BPF (struct_ops)"):
         yield pair
         pair.client.stop_programs()
 

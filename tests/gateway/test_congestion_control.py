@@ -4,8 +4,8 @@ import json
 
 import pytest
 from gateways import report_of
-from hosts import PLAIT, wait_for
-from kernel_algorithms import AVAILABLE, SCHEDULER_FEATURE, skip_without
+from hosts import PLAIT, skip_without_feature, wait_for
+from kernel_algorithms import AVAILABLE, SCHEDULER_FEATURE, congestion_controls
 from streams import assert_echo, connect_by_socks, start_gateways
 
 
@@ -18,11 +18,8 @@ def set_default(pair, name: str):
 
 def algorithms(host) -> list[str]:
     """The congestion control of every established connection between the gateways, by the kernel's list."""
-    lines = host.tool(
-        "ss", "-HtniO", "state", "established", "( sport = :8443 or dport = :8443 )"
-    ).splitlines()
-    known = AVAILABLE.read_text().split()
-    return [next(word for word in line.split() if word in known) for line in lines]
+    ports = "( sport = :8443 or dport = :8443 )"
+    return congestion_controls(host.tool("ss", "-HtinO", "state", "established", ports))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +46,7 @@ def test_bbr_is_used_only_if_it_is_chosen(pair, default, options, expected):
 
 def test_ecf_is_the_default(pair):
     """With cubic, of which users of bbr are told."""
-    skip_without(SCHEDULER_FEATURE)
+    skip_without_feature(SCHEDULER_FEATURE)
     set_default(pair, "bbr")
     serve, proxy = start_gateways(pair)
     client = connect_by_socks(pair)
@@ -69,7 +66,7 @@ def test_unknown_algorithm_is_an_error(pair):
 
 def test_scheduler_lasts_as_long_as_its_gateway(pair):
     """Also one that is killed; connections of another gateway keep theirs."""
-    skip_without(SCHEDULER_FEATURE)
+    skip_without_feature(SCHEDULER_FEATURE)
     serve, proxy = start_gateways(pair, "--scheduler", "ecf")
     of_server, of_client = f"plait_e{serve.pid}", f"plait_e{proxy.pid}"
     client = connect_by_socks(pair)

@@ -7,16 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from hosts import PLAIT, wait_for
+from hosts import PLAIT, skip_without_feature, wait_for
 
 PEER = pathlib.Path(__file__).with_name("peer_sockets.py")
 
 
 def skip_without_programs_at_interfaces():
     """Skips a test of `--negotiate flag`."""
-    features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
-    if not all(each["present"] for each in features if each["name"] == "BPF programs at TC (TCX)"):
-        pytest.skip("this kernel has no TCX")
+    skip_without_feature("BPF programs at TC (TCX)")
 
 
 def cgroup_of(gateway) -> str:

@@ -15,6 +15,8 @@ import socket
 import subprocess
 import time
 
+import pytest
+
 import bpf
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -348,6 +350,14 @@ def reason_to_skip() -> str | None:
     if missing := missing_tools():
         return f"not installed: {', '.join(missing)}"
     return None
+
+
+def skip_without_feature(name: str):
+    """Skips the test if `plait doctor` lacks the feature."""
+    features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
+    found = next(each for each in features if each["name"] == name)
+    if not found["present"]:
+        pytest.skip(found["detail"])
 
 
 def missing_tools() -> list[str]:

@@ -15,7 +15,7 @@ import time
 
 import pytest
 from gateways import cgroup_mount
-from hosts import PLAIT
+from hosts import PLAIT, skip_without_feature
 
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 SCHEDULER_FEATURE = "schedulers by BPF (struct_ops)"
@@ -41,19 +41,17 @@ def unload_all():
         subprocess.run([PLAIT, command, "unload", "--all"], check=True, capture_output=True)
 
 
-def skip_without(feature: str):
-    """Skips the test if `plait doctor` lacks the feature."""
-    features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
-    found = next(each for each in features if each["name"] == feature)
-    if not found["present"]:
-        pytest.skip(found["detail"])
+def congestion_controls(connections: str) -> list[str]:
+    """The algorithm of each connection that `ss -HtinO` has listed."""
+    known = AVAILABLE.read_text().split()
+    return [next(word for word in line.split() if word in known) for line in connections.splitlines()]
 
 
 @contextlib.contextmanager
-def none_loaded(feature: str):
+def no_algorithms_loaded(feature: str):
     """Within this context, no other test uses plait's algorithms; none is loaded before and after. Skips the test if
     `plait doctor` lacks the feature."""
-    skip_without(feature)
+    skip_without_feature(feature)
     # The shared file also serves as the lock: a separate lock file would remain afterwards.
     with AVAILABLE.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,11 +1,11 @@
 """`plait lab traffic`: flows and periodic messages over an emulated link."""
 
 import json
-import re
 import subprocess
 
 import pytest
 from hosts import PLAIT, wait_for
+from kernel_algorithms import congestion_controls
 from labs import lab_command, needs_labs, two_hosts, up  # noqa: F401
 
 pytestmark = needs_labs
@@ -78,15 +78,15 @@ def test_failures_are_reported(lab):
     assert "cannot use the congestion control none" in report["flows"][0]["error"]
 
 
-def test_connections_have_the_congestion_control(up):  # noqa: F811
+def test_connections_use_the_given_congestion_control(up):  # noqa: F811
     lab = up(two_hosts(LINK) + SERVICE.replace('"serve"', '"serve", "--congestion-control", "reno"'))
     given = ("--sizes", "3MB", "--count", "1", "--congestion-control", "reno")
     flows = [PLAIT, "lab", "traffic", "flows", "10.77.1.2:5400", *given]
     command = [PLAIT, "lab", "exec", "--lab", lab["id"], "client", "--", "mptcpize", "run", *flows]
 
     def algorithms(host: str) -> list[str]:
-        sockets = lab_command("exec", "--lab", lab["id"], host, "--", "ss", "-tin", "state", "established")
-        return re.findall(r"\b(?:reno|cubic|bbr)\b", sockets.stdout)
+        sockets = lab_command("exec", "--lab", lab["id"], host, "--", "ss", "-HtinO", "state", "established")
+        return congestion_controls(sockets.stdout)
 
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as client:
         for host in ("client", "server"):

@@ -13,8 +13,8 @@ import time
 import pytest
 from disturbance import measuring
 from gateways import report_of
-from hosts import PLAIT, wait_for
-from kernel_algorithms import SCHEDULER_FEATURE, skip_without
+from hosts import PLAIT, skip_without_feature, wait_for
+from kernel_algorithms import SCHEDULER_FEATURE
 from streams import assert_echo, connect_by_socks, echo_server, fetch, listen, random_file
 
 # Exactness of quotas, as documented.
@@ -409,7 +409,7 @@ def test_path_ends_with_its_schedule(pair):
 
 
 def test_rules_give_the_scheduler_tiers(make_pair):
-    skip_without(SCHEDULER_FEATURE)
+    skip_without_feature(SCHEDULER_FEATURE)
     pair = make_pair("20mbit")
     stream_server(pair.server)
     rules = '[[paths]]\nmatch = "eth"\nrole = "trusted"\ntier = 1\n[[paths]]\nmatch = "wl*"\ntier = 2\n'
@@ -430,7 +430,7 @@ def test_rules_give_the_scheduler_tiers(make_pair):
 
 @pytest.mark.alone
 def test_rules_give_the_scheduler_weights(make_pair):
-    skip_without(SCHEDULER_FEATURE)
+    skip_without_feature(SCHEDULER_FEATURE)
     pair = make_pair("20mbit")
     stream_server(pair.server)
     rules = '[[paths]]\nmatch = "eth"\nrole = "trusted"\nweight = 3\n[[paths]]\nmatch = "wl*"\nweight = 1\n'
@@ -472,7 +472,7 @@ def test_malformed_files_are_shown_with_line_and_caret(pair, rules, expected):
 
 
 def test_options_of_a_scheduler_need_it(pair):
-    skip_without(SCHEDULER_FEATURE)
+    skip_without_feature(SCHEDULER_FEATURE)
     file = write_config(pair, 'scheduler = "ecf"\n[[paths]]\nmatch = "eth"\nweight = 2\n')
     done = pair.client.run(PLAIT, "proxy", "--config", file, text=True)
     assert done.returncode == 1 and "expected scheduler 'weighted'" in done.stderr, done.stderr

@@ -27,7 +27,7 @@ from kernel_algorithms import (
     enter,
     group,
     kill_commands,
-    none_loaded,
+    no_algorithms_loaded,
     setting,
     unload_all,
 )
@@ -145,7 +145,7 @@ class EmulatedPair(Pair):
 @pytest.fixture
 def unloaded():
     """No scheduler is loaded."""
-    with none_loaded(SCHEDULER_FEATURE):
+    with no_algorithms_loaded(SCHEDULER_FEATURE):
         yield
 
 
@@ -233,7 +233,7 @@ def test_namespace_returns_to_its_setting_after_schedulers_and_algorithms(net):
     assert setting(net.client) == "reno"
 
 
-def test_unload_forgets_removed_namespaces(net):
+def test_unload_removes_saved_settings_of_removed_namespaces(net):
     name = f"{net.client.name}-x"
     tool("ip", "netns", "add", name)
     try:
@@ -284,7 +284,7 @@ def test_control_group_uses_one_scheduler_or_algorithm(net):
         assert not list(PINS.glob("*@*"))
 
 
-def test_control_group_measures_idle_paths(make_emulated):
+def test_scheduler_of_a_control_group_measures_idle_paths(make_emulated):
     """Those of the namespace in which the scheduler is enabled: the first download uses both."""
     pair = make_emulated(*EQUAL)
     # Unlike `ip netns exec`, nsenter keeps the cgroup hierarchy mounted.

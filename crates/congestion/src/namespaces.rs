@@ -54,7 +54,7 @@ pub(crate) fn enabled<A: KernelAlgorithm>(namespace: &NetNs) -> Result<Option<A>
 }
 
 /// Whether an algorithm of any kind is enabled for new sockets of a namespace.
-pub(crate) fn is_in_use(namespace: &NetNs) -> Result<bool, Error> {
+pub(crate) fn uses_algorithm(namespace: &NetNs) -> Result<bool, Error> {
     inside(namespace, || Ok(setting()?.starts_with(PREFIX)))
 }
 

@@ -124,7 +124,7 @@ impl<A: KernelAlgorithm> Registry<A> {
         }
         self.unpin(algorithm.name())?;
         self.remove_orphans()?;
-        self.remove_unused_settings()?;
+        self.remove_unused_saved_settings()?;
         wait_until_removed(algorithm.kernel_name())?;
         Ok(Unloaded { sockets })
     }
@@ -153,7 +153,7 @@ impl<A: KernelAlgorithm> Registry<A> {
             }
         }
         self.attach_to_interfaces(algorithm, namespace)?;
-        self.detach_unused()?;
+        self.detach_unused_programs()?;
         Ok(path)
     }
 
@@ -167,7 +167,7 @@ impl<A: KernelAlgorithm> Registry<A> {
         self.load_locked(algorithm, || algorithm.load())?;
         namespaces::enable(&self.saved_settings(), namespace, algorithm.kernel_name())?;
         self.attach_to_interfaces(algorithm, namespace)?;
-        self.detach_unused()
+        self.detach_unused_programs()
     }
 
     /// The file of a map or program of a loaded algorithm, one of its [`PARTS`](KernelAlgorithm::PARTS).
@@ -190,7 +190,7 @@ impl<A: KernelAlgorithm> Registry<A> {
                 disabled = Some(algorithm);
             }
         }
-        self.detach_unused()?;
+        self.detach_unused_programs()?;
         let name = path.display().to_string();
         disabled
             .map(|algorithm| (path, algorithm))
@@ -205,7 +205,7 @@ impl<A: KernelAlgorithm> Registry<A> {
         let _lock = self.lock()?;
         let disabled = namespaces::disable(&self.saved_settings(), namespace)?;
         let disabled: A = disabled.ok_or_else(|| Error::not_in_use::<A>("the network namespace"))?;
-        self.detach_unused()?;
+        self.detach_unused_programs()?;
         Ok(disabled)
     }
 
@@ -260,18 +260,18 @@ impl<A: KernelAlgorithm> Registry<A> {
                 removed.push(self.directory().join(pin));
             }
         }
-        removed.extend(self.remove_unused_settings()?);
+        removed.extend(self.remove_unused_saved_settings()?);
         Ok(removed)
     }
 
     /// Removes the saved sysctls of namespaces that use no algorithm: they no longer exist, or have the number of one that did.
-    fn remove_unused_settings(&self) -> Result<Vec<PathBuf>, Error> {
+    fn remove_unused_saved_settings(&self) -> Result<Vec<PathBuf>, Error> {
         let (saved, mut used) = (entries(&self.saved_settings())?, Vec::new());
         if saved.is_empty() {
             return Ok(Vec::new());
         }
         for namespace in netns::all() {
-            if namespaces::is_in_use(&namespace)? {
+            if namespaces::uses_algorithm(&namespace)? {
                 used.push(namespace.identity().map_err(Error::Namespace)?.inode);
             }
         }
@@ -324,19 +324,22 @@ impl<A: KernelAlgorithm> Registry<A> {
     }
 
     /// Detaches programs from the interfaces of namespaces that do not use their algorithm, unless a control group does.
-    fn detach_unused(&self) -> Result<(), Error> {
-        let uses = self.uses()?;
-        let is_used = |algorithm: A, interfaces_of: u64| {
-            uses.iter().any(|(other, by)| match by {
-                Use::ControlGroup { .. } => *other == algorithm,
-                Use::Namespace { inode, .. } => *other == algorithm && *inode == interfaces_of,
-            })
+    fn detach_unused_programs(&self) -> Result<(), Error> {
+        let link = |pin: String| {
+            let algorithm = A::named(pin.split_once(':')?.0)?;
+            Some((algorithm, egress_namespace(&pin)?, pin))
         };
-        for pin in self.pins()? {
-            let algorithm = pin.split_once(':').and_then(|(name, _)| A::named(name));
-            if let (Some(algorithm), Some(inode)) = (algorithm, egress_namespace(&pin))
-                && !is_used(algorithm, inode)
-            {
+        let links: Vec<_> = self.pins()?.into_iter().filter_map(link).collect();
+        if links.is_empty() {
+            return Ok(());
+        }
+        let uses = self.uses()?;
+        for (algorithm, attached_in, pin) in links {
+            let is_used = uses.iter().any(|(used, by)| {
+                let is_here = matches!(by, Use::Namespace { inode, .. } if *inode == attached_in);
+                *used == algorithm && (is_here || matches!(by, Use::ControlGroup { .. }))
+            });
+            if !is_used {
                 self.unpin(&pin)?;
             }
         }

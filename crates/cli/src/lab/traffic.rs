@@ -35,7 +35,7 @@ struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 5400)]
     port: u16,
     #[command(flatten)]
-    connections: ConnectionArgs,
+    connection: ConnectionArgs,
 }
 
 #[derive(clap::Args)]
@@ -73,7 +73,7 @@ struct FlowsArgs {
     #[arg(long, value_name = "N")]
     seed: Option<Seed>,
     #[command(flatten)]
-    connections: ConnectionArgs,
+    connection: ConnectionArgs,
     /// How long a flow may wait for the network
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = plait_config::parse_time)]
     timeout: Duration,
@@ -113,7 +113,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, args.port));
-    let server = Server::listen(address, args.connections.congestion_control)
+    let server = Server::listen(address, args.connection.congestion_control)
         .with_context(|| format!("cannot listen on port {}", args.port))?;
     server.run().context("cannot accept connections")?;
     Ok(ExitCode::SUCCESS)
@@ -127,7 +127,7 @@ fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
         arrivals: args.load.map_or(Arrivals::Parallel(args.parallel), Arrivals::Load),
         direction: if args.upload { TransferDirection::Upload } else { TransferDirection::Download },
         small: args.small,
-        congestion_control: args.connections.congestion_control,
+        congestion_control: args.connection.congestion_control,
         timeout: positive("--timeout", args.timeout)?,
     };
     let report = workload.run(args.server, args.seed.map_or_else(inherited_seed, Ok)?);
