@@ -182,7 +182,13 @@ impl<'a> PathWatch<'a> {
         let lost: Vec<&Subflow> = with_health.iter().filter(is_lost).map(|(subflow, _)| *subflow).collect();
         for subflow in lost {
             let local = subflow.local.ip().to_canonical();
-            self.close(usable.iter().find(|interface| interface.has_address(local)), subflow);
+            let interface = usable.iter().find(|interface| interface.has_address(local));
+            self.close(interface, subflow);
+            if subflow.tcp.state == State::Established
+                && let Some(interface) = interface
+            {
+                self.plan.wait_for_reinjection(interface.index);
+            }
         }
         for interface in usable.iter().filter(|interface| interface.running) {
             let is_own = |subflow: &Subflow| interface.has_address(subflow.local.ip().to_canonical());

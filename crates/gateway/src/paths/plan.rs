@@ -16,6 +16,10 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(500), Duration:
 /// 15 KB.
 const RETRY_DELAY_AFTER_RESET: Duration = Duration::from_secs(1);
 
+/// After a subflow was lost, the kernel sends again what it had not delivered, on those that are established, oldest bytes first. A new subflow on the
+/// same path would take some of it, although it may deliver no more than the one before: it is not created before the others have sent the oldest.
+const REINJECTION_TIME: Duration = Duration::from_millis(250);
+
 /// Announced addresses kept per connection; a malicious peer may announce any number.
 const MAX_ANNOUNCED: usize = 16;
 
@@ -90,6 +94,8 @@ impl Plan {
                         true if attempts.answered => Outcome::Reset,
                         true => Outcome::Rejected,
                     };
+                } else {
+                    self.wait_for_reinjection(interface);
                 }
             }
             PathEvent::Changed => {}
@@ -146,6 +152,15 @@ impl Plan {
     /// This end closes a subflow. The kernel reports one whose SYN was not answered as reset.
     pub(super) fn closes(&mut self, interface: u32) {
         self.attempts(interface).closed_here += 1;
+    }
+
+    /// The interface has lost its subflow. If another one has a subflow, attempts wait until that has sent what the lost one had not delivered.
+    pub(super) fn wait_for_reinjection(&mut self, interface: u32) {
+        let is_live = |attempts: &Attempts| attempts.was_live && attempts.last == Outcome::Live;
+        if self.attempts.iter().any(|(other, attempts)| *other != interface && is_live(attempts)) {
+            let attempts = self.attempts(interface);
+            attempts.due = attempts.due.max(Instant::now() + REINJECTION_TIME);
+        }
     }
 
     /// The number of attempts at the same time: two where a subflow was lost, so that two SYNs are sent in a second.
@@ -289,6 +304,28 @@ mod tests {
         }
         let delay = plan.next_retry().expect("it was tried").duration_since(Instant::now());
         assert!(RETRY_DELAY.0 < delay && delay <= RETRY_DELAY_AFTER_RESET, "{delay:?}");
+    }
+
+    #[test]
+    fn lost_path_is_not_tried_before_another_has_sent_what_it_had() {
+        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
+        let reset = PathEvent::Closed { interface: 1, by_peer: true };
+        plan.set_live(1);
+        plan.apply(reset);
+        assert!(plan.is_due(1), "no other path works");
+        plan.set_live(2);
+        plan.apply(reset);
+        let until_retry =
+            |plan: &Plan| plan.next_retry().expect("it is put off").duration_since(Instant::now());
+        assert!(!plan.is_due(1) && until_retry(&plan) <= REINJECTION_TIME);
+        plan.retry_lost();
+        assert!(plan.is_due(1), "the interface has changed");
+        plan.wait_for_reinjection(1);
+        assert!(!plan.is_due(1), "this end closes it");
+        plan.retry_lost();
+        plan.record_attempt(1, LOCAL, true);
+        plan.wait_for_reinjection(2);
+        assert!(plan.is_due(2), "the other one was lost, too");
     }
 
     #[test]
