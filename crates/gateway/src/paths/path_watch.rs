@@ -187,7 +187,7 @@ impl<'a> PathWatch<'a> {
             if subflow.tcp.state == State::Established
                 && let Some(interface) = interface
             {
-                self.plan.wait_for_reinjection(interface.index);
+                self.plan.postpone_for_reinjection(interface.index);
             }
         }
         for interface in usable.iter().filter(|interface| interface.running) {

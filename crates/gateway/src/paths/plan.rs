@@ -16,8 +16,8 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(500), Duration:
 /// 15 KB.
 const RETRY_DELAY_AFTER_RESET: Duration = Duration::from_secs(1);
 
-/// After a subflow was lost, the kernel sends again what it had not delivered, on those that are established, oldest bytes first. A new subflow on the
-/// same path would take some of it, although it may deliver no more than the one before: it is not created before the others have sent the oldest.
+/// From the loss of a subflow to the next attempt. The kernel reinjects what it had not delivered, oldest bytes first, on those that are established. A new
+/// subflow on the same path would take some of it, although it may deliver no more than the one before.
 const REINJECTION_TIME: Duration = Duration::from_millis(250);
 
 /// Announced addresses kept per connection; a malicious peer may announce any number.
@@ -95,7 +95,7 @@ impl Plan {
                         true => Outcome::Rejected,
                     };
                 } else {
-                    self.wait_for_reinjection(interface);
+                    self.postpone_for_reinjection(interface);
                 }
             }
             PathEvent::Changed => {}
@@ -154,12 +154,11 @@ impl Plan {
         self.attempts(interface).closed_here += 1;
     }
 
-    /// The interface has lost its subflow. If another one has a subflow, attempts wait until that has sent what the lost one had not delivered.
-    pub(super) fn wait_for_reinjection(&mut self, interface: u32) {
+    /// The interface has lost its subflow. If another one has a subflow, which sends what the lost one had not delivered, attempts are put off.
+    pub(super) fn postpone_for_reinjection(&mut self, interface: u32) {
         let is_live = |attempts: &Attempts| attempts.was_live && attempts.last == Outcome::Live;
         if self.attempts.iter().any(|(other, attempts)| *other != interface && is_live(attempts)) {
-            let attempts = self.attempts(interface);
-            attempts.due = attempts.due.max(Instant::now() + REINJECTION_TIME);
+            self.postpone(interface, REINJECTION_TIME);
         }
     }
 
@@ -176,7 +175,8 @@ impl Plan {
 
     /// Puts off an attempt.
     pub(super) fn postpone(&mut self, interface: u32, delay: Duration) {
-        self.attempts(interface).due = Instant::now() + delay;
+        let attempts = self.attempts(interface);
+        attempts.due = attempts.due.max(Instant::now() + delay);
     }
 
     pub(super) fn is_due(&self, interface: u32) -> bool {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_path_is_not_tried_before_another_has_sent_what_it_had() {
+    fn lost_path_is_retried_after_reinjection() {
         let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"), 1);
         let reset = PathEvent::Closed { interface: 1, by_peer: true };
         plan.set_live(1);
@@ -320,11 +320,11 @@ mod tests {
         assert!(!plan.is_due(1) && until_retry(&plan) <= REINJECTION_TIME);
         plan.retry_lost();
         assert!(plan.is_due(1), "the interface has changed");
-        plan.wait_for_reinjection(1);
+        plan.postpone_for_reinjection(1);
         assert!(!plan.is_due(1), "this end closes it");
         plan.retry_lost();
         plan.record_attempt(1, LOCAL, true);
-        plan.wait_for_reinjection(2);
+        plan.postpone_for_reinjection(2);
         assert!(plan.is_due(2), "the other one was lost, too");
     }
 
