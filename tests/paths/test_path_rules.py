@@ -194,11 +194,12 @@ def test_connections_avoid_an_unused_path_that_routing_chooses(pair):
         assert subflows(pair) == ["10.77.2.1"]
 
 
+# Up to 570 kB more than the cap arrive before peers send by the other path: of less than 30 s, that is more than 5 %.
 @pytest.mark.parametrize(
-    "seconds", [20, pytest.param(60, marks=pytest.mark.long)], ids=lambda seconds: f"{seconds}s"
+    ("connections", "seconds"),
+    [(1, 30), pytest.param(1, 60, marks=pytest.mark.long), pytest.param(4, 60, marks=pytest.mark.long)],
 )
 @pytest.mark.parametrize("direction", ["download", "upload"])
-@pytest.mark.parametrize("connections", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_cap_is_held(make_pair, direction, connections, seconds):
     pair = make_pair("20mbit")
     disable_offloads(pair, "eth", "wlan")
