@@ -169,7 +169,8 @@ impl Liveness {
             previous_timeout,
             acked: tcp.bytes_acked,
             acked_since: unmoved.map_or(now, |wait| wait.acked_since),
-            gap_timeout: (tcp.lost > 0).then(|| gap_timeout(tcp)),
+            // A SYN that is retransmitted counts as lost.
+            gap_timeout: (!opening && tcp.lost > 0).then(|| gap_timeout(tcp)),
         };
         self.waiting.insert(ends, wait);
         Some(wait)
@@ -403,9 +404,14 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_syn_is_given_up() {
-        let found = judge_until(3500, |_| vec![subflow(1, State::SynSent, 0, 0), established(2, 0, 0)]);
-        assert_eq!((found[69][0], found[70][0]), (Opening, Dead));
+    fn unanswered_syn_is_given_up_after_retransmissions() {
+        let found = judge_until(3500, |ms| {
+            let mut opening = subflow(1, State::SynSent, 1, 0);
+            opening.tcp.lost = u32::from(ms >= 1000);
+            vec![opening, established(2, 0, 0)]
+        });
+        assert!(found[..70].iter().all(|each| each[0] == Opening), "{found:?}");
+        assert_eq!(found[70][0], Dead);
     }
 
     #[test]
