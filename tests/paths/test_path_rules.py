@@ -194,7 +194,7 @@ def test_connections_avoid_an_unused_path_that_routing_chooses(pair):
         assert subflows(pair) == ["10.77.2.1"]
 
 
-# Up to 570 kB more than the cap arrive before peers send by the other path: of less than 30 s, that is more than 5 %.
+# What has arrived swings by up to 700 kB about the cap, as peers are asked in turn to send by the other path and to go on: 5 % of 28 s.
 @pytest.mark.parametrize(
     ("connections", "seconds"),
     [(1, 30), pytest.param(1, 60, marks=pytest.mark.long), pytest.param(4, 60, marks=pytest.mark.long)],
