@@ -398,6 +398,23 @@ def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
             assert found.all_in_use is not None and found.all_in_use <= MAX_ALL_IN_USE, found
 
 
+@pytest.mark.parametrize("mode", ["off", "stream"])
+def test_download_goes_on_soon_after_a_second_without_paths(tmp_path, mode):
+    """The client cannot know that there is more to come, nor the server reach it; the server's retransmissions are a second apart."""
+    with streams_through_gateways(tmp_path, "down", "--mode", mode) as (pair, streams), measuring(0.05):
+        time.sleep(BEFORE_S)
+        start = time.monotonic()
+        with silence(pair, *pair.LINKS):
+            time.sleep(1)
+        end = time.monotonic()
+        time.sleep(AFTER_S)
+        [(stream, usage)] = streams
+        usage.stop()
+        found = outcome(stream, usage, start, end, time.monotonic())
+        stream.finish()
+        assert found.later_stall <= MAX_STALL, found
+
+
 def receive_buffer_sizes(host) -> dict[str, int]:
     """Of each established subflow, by its addresses."""
     sockets = host.tool("ss", "-tinmOH", "state", "established", "( dport = :8443 or sport = :8443 )")

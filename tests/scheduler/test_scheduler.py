@@ -38,6 +38,7 @@ from streams import MPTCP, accept, listen, receive_exactly
 # With their names in the kernel.
 SCHEDULERS = {
     "ecf": "plait_ecf",
+    "all": "plait_all",
     "lowest-rtt": "plait_lowest",
     "weighted": "plait_weighted",
     "tiers": "plait_tiers",

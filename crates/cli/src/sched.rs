@@ -16,7 +16,7 @@ pub(crate) enum Args {
     },
     /// Register a scheduler with the kernel, until it is unloaded
     Load {
-        /// ecf, lowest-rtt, weighted, tiers, cheapest-first or off, with options as in weighted:wlan0=3,lte0=1
+        /// ecf, all, lowest-rtt, weighted, tiers, cheapest-first or off, with options as in weighted:wlan0=3,lte0=1
         #[arg(value_name = "NAME[:OPTIONS]")]
         scheduler: SchedulerConfig,
         /// Print JSON

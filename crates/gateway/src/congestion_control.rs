@@ -1,5 +1,5 @@
 //! The congestion control of a gateway's MPTCP sockets. A scheduler is one, which controls each subflow by the kernel's cubic: it is `ecf`
-//! unless something else is chosen, or the host's default is neither cubic nor bbr.
+//! or, where bytes are scrambled, `all`, unless something else is chosen, or the host's default is neither cubic nor bbr.
 //!
 //! Linux's MPTCP was observed to deliver wrong bytes with bbr when paths are cut, without plait too. Only mode `sealed`
 //! notices that.
@@ -67,10 +67,13 @@ impl CongestionControl {
 
     fn default_for(mode: Mode, descriptors: Rlimit) -> CongestionControl {
         let default = default_congestion_control().unwrap_or_default();
-        // Scrambling hides less, the fewer bytes the other paths carry.
-        let is_scrambled = matches!(mode, Mode::Xor64 | Mode::Stream);
-        if (default == CUBIC || is_bbr(&default)) && !is_scrambled && !is_low(descriptors) {
-            match CongestionControl::with_scheduler(&Scheduler::Ecf.into()) {
+        let scheduler = match mode {
+            // A path hides less, the fewer bytes the others carry.
+            Mode::Xor64 | Mode::Stream => Scheduler::All,
+            _ => Scheduler::Ecf,
+        };
+        if (default == CUBIC || is_bbr(&default)) && !is_low(descriptors) {
+            match CongestionControl::with_scheduler(&scheduler.into()) {
                 Ok(chosen) => {
                     log_replacement(CUBIC, &default);
                     return chosen;

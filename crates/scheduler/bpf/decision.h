@@ -126,6 +126,11 @@ static inline int is_window_trial_due(const struct plait_question *question, __u
 	       missing <= question->busy_bytes / 32 >> question->window_trials;
 }
 
+static inline int is_far_behind(const struct plait_question *question)
+{
+	return least_rtt(&question->mine) > question->best.rtt + MAX_EXTRA_ROUND_TRIP;
+}
+
 static inline __u32 decide_by_ecf(struct plait_question *question)
 {
 	__u64 time = burst_time(&question->mine), others;
@@ -143,7 +148,7 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	/* Its requests for acknowledgments would be used up within milliseconds, and nothing would open it for a second. */
 	if (is_near(&question->mine) && sending_time(question->mine.rate) <= NEAR_BURST_TIME)
 		return open_by(question, PLAIT_REASON_FAST);
-	if (least_rtt(&question->mine) > question->best.rtt + MAX_EXTRA_ROUND_TRIP)
+	if (is_far_behind(question))
 		return close_by(question, PLAIT_REASON_LATE);
 	/* A window that grows while the burst is sent may delay it more than the link does. */
 	if (question->start > sending_time(question->mine.rate))
@@ -185,6 +190,12 @@ static inline __u64 trial_interval(const struct plait_path *path)
 	__u64 interval = 64 * burst_time(path) / SECOND;
 
 	return interval > PLAIT_NEXT_TRIAL ? interval : PLAIT_NEXT_TRIAL;
+}
+
+static inline __u32 decide_by_delay(struct plait_question *question)
+{
+	return is_far_behind(question) ? close_by(question, PLAIT_REASON_LATE)
+				       : open_by(question, PLAIT_REASON_ALL);
 }
 
 /* The subflow whose least round-trip time is the lowest; one that is within an eighth of it stays open. */
@@ -258,6 +269,8 @@ static inline __u32 decide_for(struct plait_question *question, __u32 scheduler)
 	switch (scheduler) {
 	case PLAIT_SCHEDULER_ECF:
 		return decide_by_ecf(question);
+	case PLAIT_SCHEDULER_ALL:
+		return decide_by_delay(question);
 	case PLAIT_SCHEDULER_LOWEST_RTT:
 		return decide_by_rtt(question);
 	case PLAIT_SCHEDULER_WEIGHTED:

@@ -41,13 +41,14 @@ enum plait_scheduler {
 	PLAIT_SCHEDULER_TIERS = 4,
 	PLAIT_SCHEDULER_CHEAPEST = 5,
 	PLAIT_SCHEDULER_FILE = 6,
+	PLAIT_SCHEDULER_ALL = 7,
 };
 
 /** Why a subflow is open, limited or closed. */
 enum plait_reason {
 	PLAIT_REASON_NONE = 0,
 	PLAIT_REASON_ONLY,    /* open: no other subflow is usable */
-	PLAIT_REASON_ALL,     /* open: the scheduler steers nothing */
+	PLAIT_REASON_ALL,     /* open: the scheduler uses every subflow that is not far behind */
 	PLAIT_REASON_FAST,    /* open: a burst arrives almost as early as on the best subflow */
 	PLAIT_REASON_IN_TIME, /* open: a burst arrives before the data runs out */
 	PLAIT_REASON_LATE,    /* closed: the best subflow would have sent all data before a burst arrives */

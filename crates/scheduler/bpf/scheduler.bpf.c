@@ -53,6 +53,12 @@ static __always_inline int is_first_probe_due(struct sock *sk)
 	return scheduler == PLAIT_SCHEDULER_ECF && !state->rate && !state->is_probed;
 }
 
+/* Whether a closed subflow is to learn of a shorter round trip sooner than by a keepalive probe. */
+static __always_inline int requests_acks(void)
+{
+	return scheduler == PLAIT_SCHEDULER_ECF || scheduler == PLAIT_SCHEDULER_ALL;
+}
+
 static __always_inline void stay_closed(struct sock *sk, const struct plait_question *question)
 {
 	if (is_first_probe_due(sk))
@@ -60,8 +66,7 @@ static __always_inline void stay_closed(struct sock *sk, const struct plait_ques
 	else if (is_trial_due(sk, question)) {
 		if (!send_probe(sk))
 			start_trial(sk);
-	} else if (scheduler == PLAIT_SCHEDULER_ECF && is_busy(question) &&
-		   !((struct tcp_sock *)sk)->packets_out)
+	} else if (requests_acks() && is_busy(question) && !((struct tcp_sock *)sk)->packets_out)
 		request_ack(sk, question->mine.rtt);
 }
 
@@ -71,7 +76,7 @@ static __always_inline void stay_closed(struct sock *sk, const struct plait_ques
  */
 static __always_inline void start_closed(struct sock *sk)
 {
-	if (scheduler != PLAIT_SCHEDULER_ECF || ((struct sock_common *)sk)->skc_state != BPF_TCP_SYN_RECV)
+	if (!requests_acks() || ((struct sock_common *)sk)->skc_state != BPF_TCP_SYN_RECV)
 		return;
 	if (is_first_probe_due(sk))
 		send_probe(sk);

@@ -8,8 +8,8 @@ use plait_congestion::{Error, KernelAlgorithm};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bindings::{
-    PLAIT_SCHEDULER_CHEAPEST, PLAIT_SCHEDULER_ECF, PLAIT_SCHEDULER_FILE, PLAIT_SCHEDULER_LOWEST_RTT,
-    PLAIT_SCHEDULER_OFF, PLAIT_SCHEDULER_TIERS, PLAIT_SCHEDULER_WEIGHTED,
+    PLAIT_SCHEDULER_ALL, PLAIT_SCHEDULER_CHEAPEST, PLAIT_SCHEDULER_ECF, PLAIT_SCHEDULER_FILE,
+    PLAIT_SCHEDULER_LOWEST_RTT, PLAIT_SCHEDULER_OFF, PLAIT_SCHEDULER_TIERS, PLAIT_SCHEDULER_WEIGHTED,
 };
 use crate::object;
 
@@ -20,6 +20,8 @@ pub enum Scheduler {
     /// Earliest completion first (Lim et al., CoNEXT 2017): a subflow only if the fastest one would still be busy when its
     /// data arrives.
     Ecf,
+    /// All but those whose round trip is longer by more than a second.
+    All,
     /// The one whose least round-trip time is the lowest.
     LowestRtt,
     /// All, in proportion to the weights of their paths.
@@ -36,8 +38,9 @@ pub enum Scheduler {
 
 impl Scheduler {
     /// All schedulers.
-    pub const ALL: [Scheduler; 7] = [
+    pub const ALL: [Scheduler; 8] = [
         Scheduler::Ecf,
+        Scheduler::All,
         Scheduler::LowestRtt,
         Scheduler::Weighted,
         Scheduler::Tiers,
@@ -50,6 +53,7 @@ impl Scheduler {
     pub fn name(self) -> &'static str {
         match self {
             Scheduler::Ecf => "ecf",
+            Scheduler::All => "all",
             Scheduler::LowestRtt => "lowest-rtt",
             Scheduler::Weighted => "weighted",
             Scheduler::Tiers => "tiers",
@@ -63,6 +67,7 @@ impl Scheduler {
     pub fn kernel_name(self) -> &'static str {
         match self {
             Scheduler::Ecf => "plait_ecf",
+            Scheduler::All => "plait_all",
             Scheduler::LowestRtt => "plait_lowest",
             Scheduler::Weighted => "plait_weighted",
             Scheduler::Tiers => "plait_tiers",
@@ -77,6 +82,9 @@ impl Scheduler {
         match self {
             Scheduler::Ecf => {
                 "a slow subflow carries data only if the fastest would still be busy when it arrives"
+            }
+            Scheduler::All => {
+                "every subflow carries data unless its round trip is longer by more than a second"
             }
             Scheduler::LowestRtt => "the subflow with the lowest round-trip time carries everything",
             Scheduler::Weighted => "subflows carry data in proportion to the weights of their paths",
@@ -110,6 +118,7 @@ impl Scheduler {
     pub(crate) fn number(self) -> u32 {
         match self {
             Scheduler::Ecf => PLAIT_SCHEDULER_ECF,
+            Scheduler::All => PLAIT_SCHEDULER_ALL,
             Scheduler::LowestRtt => PLAIT_SCHEDULER_LOWEST_RTT,
             Scheduler::Weighted => PLAIT_SCHEDULER_WEIGHTED,
             Scheduler::Tiers => PLAIT_SCHEDULER_TIERS,

@@ -344,6 +344,23 @@ fn lowest_rtt_uses_the_path_with_the_lowest_least_time() {
 }
 
 #[test]
+fn all_closes_only_paths_that_are_far_behind() {
+    if !can_run("all_closes_only_paths_that_are_far_behind") {
+        return;
+    }
+    let object = load();
+    let config = Config { cases: 1000, failure_persistence: None, ..Config::default() };
+    let all = TestRunner::new(config).run(&any_question(Scheduler::All), |question| {
+        let least_rtt = question.mine.rtt.min(question.mine.rtt_min);
+        prop_assert_eq!(ask(&object, question), least_rtt <= question.best.rtt + 1_000_000);
+        Ok(())
+    });
+    all.expect("they are as the model says");
+    let is_open = |rtt| ask(&object, question(Scheduler::All, mbit(0.01, rtt), mbit(20.0, 30.0), 100));
+    assert!(is_open(1000.0) && !is_open(2000.0));
+}
+
+#[test]
 fn off_opens_every_path() {
     if !can_run("off_opens_every_path") {
         return;

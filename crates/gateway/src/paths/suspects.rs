@@ -1,5 +1,5 @@
 //! Subflows that answer, and yet are worth a further one beside them: the peer may not send on them, since it has stopped while it
-//! sends on others, or has more to send, or no path has answered for a while; or they retransmit what they sent then. No I/O.
+//! sends on others, or has more to send, or has sent for a while without a pause, or no path has answered for a while; or they retransmit what they sent then. No I/O.
 //!
 //! The peer closes a subflow on which this end does not seem to answer, and its reset may be lost on that path, as at a NAT that has
 //! forgotten the flow. This end, which has nothing to send, would notice by a keepalive probe, which is sent after a second. Before
@@ -24,6 +24,9 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_millis(400);
 /// Another subflow has received within this time.
 const RECEIVING_TIME: Duration = BUSY_INTERVAL.saturating_mul(3);
 
+/// A peer that has sent for this long without a pause rather has more to send than not. Most transfers are shorter.
+const STEADY_TIME: Duration = Duration::from_secs(2);
+
 /// Afterwards its keepalive probes have told, which begin after [`crate::keepalive::IN_USE`].
 const SUSPECTED_TIME: Duration = Duration::from_secs(3);
 
@@ -43,6 +46,31 @@ const LATE_DELIVERY_TIMEOUT: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub(super) struct Suspects {
     received: HashMap<SubflowEnds, Received>,
+    arrivals: Option<Arrivals>,
+}
+
+/// When the peer has sent on any subflow, without a pause of [`RECEIVE_TIMEOUT`].
+#[derive(Clone, Copy)]
+struct Arrivals {
+    first: Instant,
+    last: Instant,
+}
+
+impl Arrivals {
+    /// These, and one more.
+    fn with(before: Option<Arrivals>, now: Instant) -> Arrivals {
+        match before {
+            Some(before) if now.duration_since(before.last) < RECEIVE_TIMEOUT => {
+                Arrivals { last: now, ..before }
+            }
+            _ => Arrivals { first: now, last: now },
+        }
+    }
+
+    /// Whether there were many, and there may be more.
+    fn are_steady(self, now: Instant) -> bool {
+        self.last.duration_since(self.first) >= STEADY_TIME && now.duration_since(self.last) < SUSPECTED_TIME
+    }
 }
 
 #[derive(Default)]
@@ -142,9 +170,13 @@ impl Suspects {
                 received.last = None;
             }
         }
+        if self.received.values().any(|received| received.last == Some(now)) {
+            self.arrivals = Some(Arrivals::with(self.arrivals, now));
+        }
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
         let is_receiving = |received: &Received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME);
-        let sends = expects_more || self.received.values().any(is_receiving);
+        let is_steady = self.arrivals.is_some_and(|arrivals| arrivals.are_steady(now));
+        let sends = expects_more || is_steady || self.received.values().any(is_receiving);
         for (subflow, health) in subflows.iter().zip(health) {
             let Some(received) = self.received.get_mut(&subflow.ends()) else { continue };
             let is_suspect = subflow.tcp.state == State::Established && received.update_suspected(now, sends);
@@ -253,6 +285,7 @@ mod tests {
     #[test]
     fn peer_that_sends_nothing_is_not_suspected() {
         assert!(suspected([1000, 1000], 10_000).is_empty());
+        assert!(suspected([2000, 2000], 10_000).is_empty(), "it has sent for less than two seconds");
         assert!(suspected([0, 100_000], 10_000).is_empty(), "it never sent on the first");
     }
 
@@ -260,6 +293,12 @@ mod tests {
     fn peer_that_sends_nothing_is_suspected_in_the_middle_of_a_record() {
         let found = suspicion_times(true, 0, [1000, 1000], 10_000);
         assert_eq!((found.first(), found.last()), (Some(&1400), Some(&4350)));
+    }
+
+    #[test]
+    fn peer_that_stops_after_it_has_sent_for_long_is_suspected_once() {
+        let found = suspected([2050, 2050], 200_000);
+        assert_eq!((found.first(), found.last()), (Some(&2450), Some(&5400)));
     }
 
     #[test]
