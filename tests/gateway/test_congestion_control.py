@@ -46,7 +46,17 @@ def test_bbr_is_replaced_by_cubic_alone_with_few_descriptors(pair):
     """Too few for a scheduler."""
     set_default(pair, "bbr")
     echo_server(pair.server)
-    serve = ("prlimit", "--nofile=64:64", PLAIT, "serve", "--to", "127.0.0.1:9000", "--listen", "[::]:8443")
+    serve = (
+        "prlimit",
+        "--nofile=64:64",
+        PLAIT,
+        "-v",
+        "serve",
+        "--to",
+        "127.0.0.1:9000",
+        "--listen",
+        "[::]:8443",
+    )
     pair.server.start(*serve, log="serve.log")
     wait_for("listening", lambda: pair.server.listens(8443))
     pair.proxy("--trusted", "eth")
