@@ -376,22 +376,27 @@ def streams_through_gateways(directory, direction: str, *options: str):
         yield pair, streams
 
 
+def measure_outage(pair, streams, fault, links, seconds: float) -> list:
+    """The outcome for each stream, all of which are complete."""
+    time.sleep(BEFORE_S)
+    start = time.monotonic()
+    with fault(pair, *links):
+        time.sleep(seconds)
+    end = time.monotonic()
+    time.sleep(AFTER_S)
+    until = time.monotonic()
+    for _, usage in streams:
+        usage.stop()
+    outcomes = [outcome(stream, usage, start, end, until) for stream, usage in streams]
+    for stream, _ in streams:
+        stream.finish()
+    return outcomes
+
+
 @pytest.mark.parametrize("fault, links, seconds, direction", outages())
 def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
     with streams_through_gateways(tmp_path, direction, "--require") as (pair, streams), measuring(0.05):
-        time.sleep(BEFORE_S)
-        start = time.monotonic()
-        with fault(pair, *links):
-            time.sleep(seconds)
-        end = time.monotonic()
-        time.sleep(AFTER_S)
-        until = time.monotonic()
-        for _, usage in streams:
-            usage.stop()
-        outcomes = [outcome(stream, usage, start, end, until) for stream, usage in streams]
-        for stream, _ in streams:
-            stream.finish()
-        for found in outcomes:
+        for found in measure_outage(pair, streams, fault, links, seconds):
             if len(links) < len(pair.LINKS):
                 assert found.stall <= MAX_STALL, found
             assert found.later_stall <= MAX_STALL, found
@@ -402,16 +407,7 @@ def test_connection_survives_outage(tmp_path, fault, links, seconds, direction):
 def test_download_goes_on_soon_after_a_second_without_paths(tmp_path, mode):
     """The client cannot know that there is more to come, nor the server reach it; the server's retransmissions are a second apart."""
     with streams_through_gateways(tmp_path, "down", "--mode", mode) as (pair, streams), measuring(0.05):
-        time.sleep(BEFORE_S)
-        start = time.monotonic()
-        with silence(pair, *pair.LINKS):
-            time.sleep(1)
-        end = time.monotonic()
-        time.sleep(AFTER_S)
-        [(stream, usage)] = streams
-        usage.stop()
-        found = outcome(stream, usage, start, end, time.monotonic())
-        stream.finish()
+        [found] = measure_outage(pair, streams, silence, pair.LINKS, 1)
         assert found.later_stall <= MAX_STALL, found
 
 

@@ -126,7 +126,7 @@ static inline int is_window_trial_due(const struct plait_question *question, __u
 	       missing <= question->busy_bytes / 32 >> question->window_trials;
 }
 
-static inline int is_far_behind(const struct plait_question *question)
+static inline int is_round_trip_too_long(const struct plait_question *question)
 {
 	return least_rtt(&question->mine) > question->best.rtt + MAX_EXTRA_ROUND_TRIP;
 }
@@ -148,7 +148,7 @@ static inline __u32 decide_by_ecf(struct plait_question *question)
 	/* Its requests for acknowledgments would be used up within milliseconds, and nothing would open it for a second. */
 	if (is_near(&question->mine) && sending_time(question->mine.rate) <= NEAR_BURST_TIME)
 		return open_by(question, PLAIT_REASON_FAST);
-	if (is_far_behind(question))
+	if (is_round_trip_too_long(question))
 		return close_by(question, PLAIT_REASON_LATE);
 	/* A window that grows while the burst is sent may delay it more than the link does. */
 	if (question->start > sending_time(question->mine.rate))
@@ -192,10 +192,10 @@ static inline __u64 trial_interval(const struct plait_path *path)
 	return interval > PLAIT_NEXT_TRIAL ? interval : PLAIT_NEXT_TRIAL;
 }
 
-static inline __u32 decide_by_delay(struct plait_question *question)
+static inline __u32 decide_by_extra_round_trip(struct plait_question *question)
 {
-	return is_far_behind(question) ? close_by(question, PLAIT_REASON_LATE)
-				       : open_by(question, PLAIT_REASON_ALL);
+	return is_round_trip_too_long(question) ? close_by(question, PLAIT_REASON_LATE)
+						: open_by(question, PLAIT_REASON_ALL);
 }
 
 /* The subflow whose least round-trip time is the lowest; one that is within an eighth of it stays open. */
@@ -270,7 +270,7 @@ static inline __u32 decide_for(struct plait_question *question, __u32 scheduler)
 	case PLAIT_SCHEDULER_ECF:
 		return decide_by_ecf(question);
 	case PLAIT_SCHEDULER_ALL:
-		return decide_by_delay(question);
+		return decide_by_extra_round_trip(question);
 	case PLAIT_SCHEDULER_LOWEST_RTT:
 		return decide_by_rtt(question);
 	case PLAIT_SCHEDULER_WEIGHTED:

@@ -48,7 +48,7 @@ enum plait_scheduler {
 enum plait_reason {
 	PLAIT_REASON_NONE = 0,
 	PLAIT_REASON_ONLY,    /* open: no other subflow is usable */
-	PLAIT_REASON_ALL,     /* open: the scheduler uses every subflow that is not far behind */
+	PLAIT_REASON_ALL,     /* open: the scheduler uses every subflow whose round trip is not too long */
 	PLAIT_REASON_FAST,    /* open: a burst arrives almost as early as on the best subflow */
 	PLAIT_REASON_IN_TIME, /* open: a burst arrives before the data runs out */
 	PLAIT_REASON_LATE,    /* closed: the best subflow would have sent all data before a burst arrives */

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::{MapType, Object, ProgramInput};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::bindings::{PLAIT_BURST, PLAIT_MIN_RATE, PLAIT_UNLIMITED, plait_path, plait_question};
 use crate::{Scheduler, object};
@@ -343,19 +343,23 @@ fn lowest_rtt_uses_the_path_with_the_lowest_least_time() {
     assert!(ask(32.0, 30.0, true) && !ask(32.0, 30.0, false));
 }
 
+/// Checks the decisions about a thousand random questions.
+fn check_any(scheduler: Scheduler, check: impl Fn(plait_question) -> Result<(), TestCaseError>) {
+    let config = Config { cases: 1000, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config).run(&any_question(scheduler), check).expect("each decision is as expected");
+}
+
 #[test]
-fn all_closes_only_paths_that_are_far_behind() {
-    if !can_run("all_closes_only_paths_that_are_far_behind") {
+fn all_closes_only_paths_whose_round_trip_is_too_long() {
+    if !can_run("all_closes_only_paths_whose_round_trip_is_too_long") {
         return;
     }
     let object = load();
-    let config = Config { cases: 1000, failure_persistence: None, ..Config::default() };
-    let all = TestRunner::new(config).run(&any_question(Scheduler::All), |question| {
+    check_any(Scheduler::All, |question| {
         let least_rtt = question.mine.rtt.min(question.mine.rtt_min);
         prop_assert_eq!(ask(&object, question), least_rtt <= question.best.rtt + 1_000_000);
         Ok(())
     });
-    all.expect("they are as the model says");
     let is_open = |rtt| ask(&object, question(Scheduler::All, mbit(0.01, rtt), mbit(20.0, 30.0), 100));
     assert!(is_open(1000.0) && !is_open(2000.0));
 }
@@ -366,12 +370,10 @@ fn off_opens_every_path() {
         return;
     }
     let object = load();
-    let config = Config { cases: 1000, failure_persistence: None, ..Config::default() };
-    let all = TestRunner::new(config).run(&any_question(Scheduler::Off), |question| {
+    check_any(Scheduler::Off, |question| {
         prop_assert!(ask(&object, question));
         Ok(())
     });
-    all.expect("all are open");
 }
 
 /// Values that only a racing read without locks can return.

@@ -1,5 +1,6 @@
 //! Subflows that answer, and yet are worth a further one beside them: the peer may not send on them, since it has stopped while it
-//! sends on others, or has more to send, or has sent for a while without a pause, or no path has answered for a while; or they retransmit what they sent then. No I/O.
+//! sends on others, or has more to send, or has sent for long without a pause, or no path has answered for a while; or they
+//! retransmit what they sent then. No I/O.
 //!
 //! The peer closes a subflow on which this end does not seem to answer, and its reset may be lost on that path, as at a NAT that has
 //! forgotten the flow. This end, which has nothing to send, would notice by a keepalive probe, which is sent after a second. Before
@@ -25,7 +26,7 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_millis(400);
 const RECEIVING_TIME: Duration = BUSY_INTERVAL.saturating_mul(3);
 
 /// A peer that has sent for this long without a pause rather has more to send than not. Most transfers are shorter.
-const STEADY_TIME: Duration = Duration::from_secs(2);
+const LONG_BUSY_PERIOD: Duration = Duration::from_secs(2);
 
 /// Afterwards its keepalive probes have told, which begin after [`crate::keepalive::IN_USE`].
 const SUSPECTED_TIME: Duration = Duration::from_secs(3);
@@ -46,30 +47,29 @@ const LATE_DELIVERY_TIMEOUT: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub(super) struct Suspects {
     received: HashMap<SubflowEnds, Received>,
-    arrivals: Option<Arrivals>,
+    busy_period: Option<BusyPeriod>,
 }
 
-/// When the peer has sent on any subflow, without a pause of [`RECEIVE_TIMEOUT`].
+/// In which the peer has sent on any subflow, without a pause of [`RECEIVE_TIMEOUT`].
 #[derive(Clone, Copy)]
-struct Arrivals {
-    first: Instant,
-    last: Instant,
+struct BusyPeriod {
+    start: Instant,
+    end: Instant,
 }
 
-impl Arrivals {
-    /// These, and one more.
-    fn with(before: Option<Arrivals>, now: Instant) -> Arrivals {
-        match before {
-            Some(before) if now.duration_since(before.last) < RECEIVE_TIMEOUT => {
-                Arrivals { last: now, ..before }
-            }
-            _ => Arrivals { first: now, last: now },
+impl BusyPeriod {
+    /// The one in which something arrives now: the last one, or a new one.
+    fn at_arrival(last: Option<BusyPeriod>, now: Instant) -> BusyPeriod {
+        match last {
+            Some(last) if now.duration_since(last.end) < RECEIVE_TIMEOUT => BusyPeriod { end: now, ..last },
+            _ => BusyPeriod { start: now, end: now },
         }
     }
 
-    /// Whether there were many, and there may be more.
-    fn are_steady(self, now: Instant) -> bool {
-        self.last.duration_since(self.first) >= STEADY_TIME && now.duration_since(self.last) < SUSPECTED_TIME
+    /// Whether it was long, and ended so lately that the peer may have more to send.
+    fn may_go_on(self, now: Instant) -> bool {
+        self.end.duration_since(self.start) >= LONG_BUSY_PERIOD
+            && now.duration_since(self.end) < SUSPECTED_TIME
     }
 }
 
@@ -171,12 +171,12 @@ impl Suspects {
             }
         }
         if self.received.values().any(|received| received.last == Some(now)) {
-            self.arrivals = Some(Arrivals::with(self.arrivals, now));
+            self.busy_period = Some(BusyPeriod::at_arrival(self.busy_period, now));
         }
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
         let is_receiving = |received: &Received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME);
-        let is_steady = self.arrivals.is_some_and(|arrivals| arrivals.are_steady(now));
-        let sends = expects_more || is_steady || self.received.values().any(is_receiving);
+        let may_go_on = self.busy_period.is_some_and(|period| period.may_go_on(now));
+        let sends = expects_more || may_go_on || self.received.values().any(is_receiving);
         for (subflow, health) in subflows.iter().zip(health) {
             let Some(received) = self.received.get_mut(&subflow.ends()) else { continue };
             let is_suspect = subflow.tcp.state == State::Established && received.update_suspected(now, sends);
