@@ -17,7 +17,7 @@
 
 struct path_key {
 	__u8 local[16], remote[16];
-	__u32 netns;
+	__u64 netns; /* the cookie, as the kernel reuses the numbers of removed ones */
 };
 
 struct path_value {
@@ -37,7 +37,7 @@ struct {
 static __always_inline void describe_path(struct sock *sk, struct path_key *key)
 {
 	read_addresses(&sk->__sk_common, key->local, key->remote);
-	key->netns = sk->__sk_common.skc_net.net->ns.inum;
+	key->netns = sk->__sk_common.skc_net.net->net_cookie;
 }
 
 static __always_inline void remember_path(struct sock *sk)
