@@ -344,7 +344,7 @@ fn lowest_rtt_uses_the_path_with_the_lowest_least_time() {
 }
 
 /// Checks the decisions about a thousand random questions.
-fn check_any(scheduler: Scheduler, check: impl Fn(plait_question) -> Result<(), TestCaseError>) {
+fn check_random_questions(scheduler: Scheduler, check: impl Fn(plait_question) -> Result<(), TestCaseError>) {
     let config = Config { cases: 1000, failure_persistence: None, ..Config::default() };
     TestRunner::new(config).run(&any_question(scheduler), check).expect("each decision is as expected");
 }
@@ -355,7 +355,7 @@ fn all_closes_only_paths_whose_round_trip_is_too_long() {
         return;
     }
     let object = load();
-    check_any(Scheduler::All, |question| {
+    check_random_questions(Scheduler::All, |question| {
         let least_rtt = question.mine.rtt.min(question.mine.rtt_min);
         prop_assert_eq!(ask(&object, question), least_rtt <= question.best.rtt + 1_000_000);
         Ok(())
@@ -370,7 +370,7 @@ fn off_opens_every_path() {
         return;
     }
     let object = load();
-    check_any(Scheduler::Off, |question| {
+    check_random_questions(Scheduler::Off, |question| {
         prop_assert!(ask(&object, question));
         Ok(())
     });

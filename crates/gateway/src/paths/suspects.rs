@@ -58,8 +58,8 @@ struct BusyPeriod {
 }
 
 impl BusyPeriod {
-    /// The one in which something arrives now: the last one, or a new one.
-    fn at_arrival(last: Option<BusyPeriod>, now: Instant) -> BusyPeriod {
+    /// The one in which something arrives now: the last one, extended, or a new one.
+    fn extended_or_new(last: Option<BusyPeriod>, now: Instant) -> BusyPeriod {
         match last {
             Some(last) if now.duration_since(last.end) < RECEIVE_TIMEOUT => BusyPeriod { end: now, ..last },
             _ => BusyPeriod { start: now, end: now },
@@ -67,7 +67,7 @@ impl BusyPeriod {
     }
 
     /// Whether it was long, and ended so lately that the peer may have more to send.
-    fn may_go_on(self, now: Instant) -> bool {
+    fn may_continue(self, now: Instant) -> bool {
         self.end.duration_since(self.start) >= LONG_BUSY_PERIOD
             && now.duration_since(self.end) < SUSPECTED_TIME
     }
@@ -171,12 +171,12 @@ impl Suspects {
             }
         }
         if self.received.values().any(|received| received.last == Some(now)) {
-            self.busy_period = Some(BusyPeriod::at_arrival(self.busy_period, now));
+            self.busy_period = Some(BusyPeriod::extended_or_new(self.busy_period, now));
         }
         let age = |time: Option<Instant>| time.map(|time| now.duration_since(time));
         let is_receiving = |received: &Received| age(received.last).is_some_and(|age| age <= RECEIVING_TIME);
-        let may_go_on = self.busy_period.is_some_and(|period| period.may_go_on(now));
-        let sends = expects_more || may_go_on || self.received.values().any(is_receiving);
+        let may_continue = self.busy_period.is_some_and(|period| period.may_continue(now));
+        let sends = expects_more || may_continue || self.received.values().any(is_receiving);
         for (subflow, health) in subflows.iter().zip(health) {
             let Some(received) = self.received.get_mut(&subflow.ends()) else { continue };
             let is_suspect = subflow.tcp.state == State::Established && received.update_suspected(now, sends);
