@@ -84,6 +84,10 @@ class Host:
         state = f"STATE_DIRECTORY={self.state}"
         return ["ip", "netns", "exec", self.name, "env", state, *map(str, command)]
 
+    def netns_number(self) -> int:
+        """The namespace's inode number."""
+        return (pathlib.Path("/run/netns") / self.name).stat().st_ino
+
     def run(self, *command, timeout: float = 60, **options) -> subprocess.CompletedProcess:
         """Runs a program in the namespace and waits for it; does not check its exit status."""
         options.setdefault("capture_output", True)
@@ -158,8 +162,8 @@ class Host:
 
     def unload_policies(self):
         """Unloads what a test left loaded: pinned programs outlive the namespace."""
-        namespace = pathlib.Path("/run/netns") / self.name
-        if namespace.exists() and (pathlib.Path("/run/plait/policy") / str(namespace.stat().st_ino)).exists():
+        exists = (pathlib.Path("/run/netns") / self.name).exists()
+        if exists and (pathlib.Path("/run/plait/policy") / str(self.netns_number())).exists():
             self.run(PLAIT, "policy", "unload", "--all")
 
     def stop_programs(self):

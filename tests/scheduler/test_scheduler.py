@@ -91,7 +91,8 @@ class EmulatedPair(Pair):
         assert "ready" in ready, ready + program.stderr.read()
 
     def remove(self):
-        for program in self.links:
+        while self.links:
+            program = self.links.pop()
             program.terminate()
             program.communicate()
         super().remove()
@@ -253,6 +254,11 @@ def algorithms(host) -> set[str]:
     return {subflow["congestion_control"] for each in connections for subflow in each["subflows"]}
 
 
+def has_open_connection(pair) -> bool:
+    open_connections = ("ss", "-HMt", "state", "connected", "exclude", "time-wait")
+    return any(host.tool(*open_connections) for host in (pair.client, pair.server))
+
+
 def connect(pair, port: int) -> list[socket.socket]:
     """An MPTCP connection with two subflows: the sockets, with the listener."""
     listener = listen(pair.server, port, "0.0.0.0", MPTCP)
@@ -337,6 +343,33 @@ def test_ecf_uses_both_of_two_equal_paths(make_emulated):
         assert 0.4 < wlan < 0.6, f"wlan carried {wlan:.1%}"
         # 20 Mb/s of packets of 1500 bytes carry 18.9 Mb/s of data.
         assert took < 25_000_000 * 8 / (2 * 18.9e6 * 0.9), f"{took:.2f} s"
+
+
+@pytest.mark.alone  # Another test's namespaces would take the number.
+def test_rates_do_not_outlive_their_network_namespace(make_emulated):
+    """The kernel gives the number of a removed namespace to a new one, whose paths may have the same addresses."""
+
+    def remove(pair):
+        wait_for("end of the connection", lambda: not has_open_connection(pair))
+        pair.remove()
+        # The kernel does so in the background.
+        time.sleep(1)
+
+    for _ in range(10):
+        first = make_emulated(*SLOW)
+        sched("use", "ecf", "--netns", first.server.name)
+        first.download(2_000_000)
+        number = first.server.netns_number()
+        remove(first)
+        pair = make_emulated("--rate", "20mbit", "--delay", "100ms", "--queue", "1MB")
+        if pair.server.netns_number() == number:
+            break
+        remove(pair)
+    else:
+        pytest.skip("this kernel did not reuse the number of a network namespace")
+    sched("use", "ecf", "--netns", pair.server.name)
+    _, wlan = pair.download(10_000_000)
+    assert wlan > 0.2, f"wlan carried {wlan:.1%}"
 
 
 def test_send_buffer_grows_beside_a_slow_path(make_emulated):
