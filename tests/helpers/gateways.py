@@ -18,16 +18,18 @@ def skip_without_programs_at_interfaces():
 
 
 def cgroup_of(gateway) -> str:
-    """The cgroup of a gateway, which listens before it has one."""
+    """The cgroup of a gateway, which listens before it has one, and enters it when its programs are attached."""
     name = f"plait-{gateway.pid}-gateway"
 
-    def found():
+    def entered():
         # Cgroups of other tests come and go meanwhile.
-        return next(
-            (f"{directory}/{name}" for directory, names, _ in os.walk(cgroup_mount()) if name in names), None
-        )
+        for directory, names, _ in os.walk(cgroup_mount()):
+            if name in names:
+                cgroup = pathlib.Path(directory) / name
+                return str(gateway.pid) in (cgroup / "cgroup.procs").read_text().split() and str(cgroup)
+        return None
 
-    return wait_for("cgroup", found)
+    return wait_for("cgroup", entered)
 
 
 def cgroup_mount() -> str:
