@@ -19,15 +19,13 @@ def skip_without_programs_at_interfaces():
 
 def cgroup_of(gateway) -> str:
     """The cgroup of a gateway, which listens before it has one, and enters it when its programs are attached."""
-    name = f"plait-{gateway.pid}-gateway"
+
+    def has_entered(cgroup: str) -> bool:
+        return str(gateway.pid) in (pathlib.Path(cgroup) / "cgroup.procs").read_text().split()
 
     def entered():
-        # Cgroups of other tests come and go meanwhile.
-        for directory, names, _ in os.walk(cgroup_mount()):
-            if name in names:
-                cgroup = pathlib.Path(directory) / name
-                return str(gateway.pid) in (cgroup / "cgroup.procs").read_text().split() and str(cgroup)
-        return None
+        own = (cgroup for cgroup in cgroups_of(gateway.pid) if cgroup.endswith("-gateway"))
+        return next(filter(has_entered, own), None)
 
     return wait_for("cgroup", entered)
 

@@ -84,7 +84,7 @@ class Host:
         state = f"STATE_DIRECTORY={self.state}"
         return ["ip", "netns", "exec", self.name, "env", state, *map(str, command)]
 
-    def netns_number(self) -> int:
+    def netns_inode(self) -> int:
         """The namespace's inode number."""
         return (pathlib.Path("/run/netns") / self.name).stat().st_ino
 
@@ -163,7 +163,7 @@ class Host:
     def unload_policies(self):
         """Unloads what a test left loaded: pinned programs outlive the namespace."""
         exists = (pathlib.Path("/run/netns") / self.name).exists()
-        if exists and (pathlib.Path("/run/plait/policy") / str(self.netns_number())).exists():
+        if exists and (pathlib.Path("/run/plait/policy") / str(self.netns_inode())).exists():
             self.run(PLAIT, "policy", "unload", "--all")
 
     def stop_programs(self):

@@ -118,7 +118,7 @@ def state_of_machine(machine: Machine) -> dict[str, object]:
     """What programs may leave behind on a machine. Of control groups and BPF programs, which all machines share, those that are
     plait's or of this network namespace."""
     wait_for("addresses", lambda: "tentative" not in machine.ip("addr"))
-    namespace = machine.netns_number()
+    namespace = machine.netns_inode()
     links = json.loads(tool("bpftool", "-j", "link", "show").strip() or "[]")
     root = next(
         line.split()[1]

@@ -107,7 +107,7 @@ def rates(host, interface: str, seconds: float) -> dict:
     return {direction: (after[direction] - before[direction]) * 8 / elapsed for direction in after}
 
 
-def rate_of_bursts(host, interface: str, direction: str, seconds: float) -> float:
+def regression_rate(host, interface: str, direction: str, seconds: float) -> float:
     """The mean rate by an interface in bits per second: the slope of its bytes over time, which a burst at one end of the time hardly
     changes."""
     times, counts = [], []
@@ -221,7 +221,7 @@ def test_cap_is_held(make_pair, direction, connections, seconds):
     wait_for("subflows by wlan", lambda: subflows(pair).count("10.77.2.1") == connections)
     # Until the rates have settled.
     time.sleep(2)
-    rate = rate_of_bursts(pair.client, "wlan", "received" if direction == "download" else "sent", seconds)
+    rate = regression_rate(pair.client, "wlan", "received" if direction == "download" else "sent", seconds)
     print(f"{direction}, {connections}: {rate}")
     assert rate == pytest.approx(4e6, rel=0.04)
     for stream in streams:

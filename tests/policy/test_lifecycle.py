@@ -31,7 +31,7 @@ def attached(host) -> set[tuple[str, str]]:
 
 def pins(host) -> pathlib.Path:
     """The directory of pins."""
-    return pathlib.Path("/run/plait/bpf") / str(host.netns_number())
+    return pathlib.Path("/run/plait/bpf") / str(host.netns_inode())
 
 
 def kernel_objects(host) -> dict[str, set[int]]:
@@ -58,7 +58,7 @@ def wait_until_gone(objects):
 
 def nothing_is_left(host):
     assert not pins(host).exists()
-    state = pathlib.Path("/run/plait/policy") / str(host.netns_number())
+    state = pathlib.Path("/run/plait/policy") / str(host.netns_inode())
     assert not state.exists()
     for link in ("eth", "wlan"):
         shown = host.ip(f"-d link show {link}")

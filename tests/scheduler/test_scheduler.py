@@ -349,7 +349,7 @@ def test_ecf_uses_both_of_two_equal_paths(make_emulated):
 def test_rates_do_not_outlive_their_network_namespace(make_emulated):
     """The kernel gives the number of a removed namespace to a new one, whose paths may have the same addresses."""
 
-    def remove(pair):
+    def remove_and_wait(pair):
         wait_for("end of the connection", lambda: not has_open_connection(pair))
         pair.remove()
         # The kernel does so in the background.
@@ -359,12 +359,12 @@ def test_rates_do_not_outlive_their_network_namespace(make_emulated):
         first = make_emulated(*SLOW)
         sched("use", "ecf", "--netns", first.server.name)
         first.download(2_000_000)
-        number = first.server.netns_number()
-        remove(first)
+        inode = first.server.netns_inode()
+        remove_and_wait(first)
         pair = make_emulated("--rate", "20mbit", "--delay", "100ms", "--queue", "1MB")
-        if pair.server.netns_number() == number:
+        if pair.server.netns_inode() == inode:
             break
-        remove(pair)
+        remove_and_wait(pair)
     else:
         pytest.skip("this kernel did not reuse the number of a network namespace")
     sched("use", "ecf", "--netns", pair.server.name)
